@@ -1,0 +1,38 @@
+# The short way in. Everything here is a line of cmake, ctest or a script of tools/; docs/contributing.md shows them bare.
+PRESET ?= release
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+CCACHE := $(shell command -v ccache)
+
+.DEFAULT_GOAL := build
+.PHONY: setup build test demo bench format fuzz clean
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	cmake --preset $(PRESET) $(if $(CCACHE),-DCMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE))
+	cmake --build --preset $(PRESET) --parallel $(JOBS)
+
+# PRESET=asan, tsan or ubsan tests under that sanitizer.
+test: build
+	ctest --preset $(PRESET) --parallel $(JOBS)
+
+# Serves the bundled model, sends prompts of very different lengths at once, prints completions and TTFT.
+demo: build
+	tools/demo.sh build/$(PRESET)/asap
+
+bench: build
+	tools/each.sh build/$(PRESET) '*_bench'
+
+format:
+	@tools/setup.sh format
+	find asap tests -name '*.h' -o -name '*.cc' | xargs clang-format -i
+
+fuzz:
+	@tools/setup.sh fuzz
+	$(MAKE) build PRESET=fuzz
+	tools/each.sh build/fuzz '*_fuzz' -max_total_time=$(FUZZ_SECONDS)
+
+clean:
+	rm -rf build

@@ -1,0 +1,99 @@
+#include "asap/base/trace.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <new>
+
+namespace asap {
+
+std::string_view trace_op_name(TraceOp op) {
+  switch (op) {
+    case TraceOp::attention: return "attention";
+    case TraceOp::batch: return "batch";
+    case TraceOp::combine: return "combine";
+    case TraceOp::combine_send: return "combine_send";
+    case TraceOp::dense: return "dense";
+    case TraceOp::dispatch: return "dispatch";
+    case TraceOp::embed: return "embed";
+    case TraceOp::experts: return "experts";
+    case TraceOp::head: return "head";
+    case TraceOp::indexer: return "indexer";
+    case TraceOp::project: return "project";
+    case TraceOp::receive: return "receive";
+    case TraceOp::router: return "router";
+    case TraceOp::shared: return "shared";
+  }
+  return "?";
+}
+
+TraceRing* TraceRing::create(std::byte* memory, uint32_t capacity) {
+  auto* ring = new (memory) TraceRing;
+  ring->capacity_ = capacity;
+  return ring;
+}
+
+std::vector<TraceEvent> TraceRing::snapshot() const {
+  const uint64_t n = count();
+  const uint64_t held = std::min<uint64_t>(n, capacity_);
+  std::vector<TraceEvent> out;
+  out.reserve(held);
+  for (uint64_t i = n - held; i < n; ++i) out.push_back(events()[i % capacity_]);
+  return out;
+}
+
+namespace {
+
+void append_event(const TraceTrack& track, const TraceEvent& e, std::string* out) {
+  auto at = std::back_inserter(*out);
+  const double us = static_cast<double>(e.begin_ns) * 1e-3;
+  const double duration_us = static_cast<double>(e.end_ns - e.begin_ns) * 1e-3;
+  const std::string name = e.layer >= 0
+                               ? fmt::format("b{}/L{}/{}", e.batch, e.layer, trace_op_name(e.op))
+                               : fmt::format("b{}/{}", e.batch, trace_op_name(e.op));
+  fmt::format_to(at,
+                 ",\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
+                 "\"dur\":{:.3f},\"args\":{{\"batch\":{},\"layer\":{},\"group\":{},\"stage\":{}}}}}",
+                 name, trace_op_name(e.op), track.pid, track.tid, us, duration_us, e.batch,
+                 e.layer, e.group, e.stage);
+  if (e.flow == TraceFlow::none) return;
+  fmt::format_to(at,
+                 ",\n{{\"name\":\"item\",\"cat\":\"item\",\"ph\":\"{}\",\"id\":{},\"pid\":{},"
+                 "\"tid\":{},\"ts\":{:.3f}{}}}",
+                 e.flow == TraceFlow::start ? "s" : "f", e.flow_id, track.pid, track.tid, us,
+                 e.flow == TraceFlow::start ? "" : ",\"bp\":\"e\"");
+}
+
+}  // namespace
+
+std::string trace_json(std::span<const TraceTrack> tracks) {
+  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"asap\",\"ph\":\"M\",\"pid\":0}";
+  auto at = std::back_inserter(out);
+  for (const TraceTrack& track : tracks) {
+    fmt::format_to(at,
+                   ",\n{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"args\":{{\"name\":\"{}\"}}}}"
+                   ",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":"
+                   "\"{}\"}}}}",
+                   track.pid, track.process, track.pid, track.tid, track.thread);
+    for (const TraceEvent& event : track.ring->snapshot()) append_event(track, event, &out);
+  }
+  out += "\n]}\n";
+  return out;
+}
+
+Status write_trace(const std::string& path, std::span<const TraceTrack> tracks) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) {
+    return fail(Code::invalid, "cannot write the trace file {}: {}", path, std::strerror(errno));
+  }
+  const std::string text = trace_json(tracks);
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written) {
+    return fail(Code::internal, "writing the trace file {} failed: {}", path, std::strerror(errno));
+  }
+  return {};
+}
+
+}  // namespace asap

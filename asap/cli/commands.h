@@ -1,0 +1,17 @@
+// One function per command: each adds its flags to a subcommand and, if it was chosen, runs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "asap/runtime/worker.h"
+
+namespace asap {
+
+// Each returns the action of its command; it gives the exit code.
+std::function<int()> add_serve(CLI::App& app, const Platform& platform);
+std::function<int()> add_run(CLI::App& app, const Platform& platform);
+std::function<int()> add_inspect(CLI::App& app);
+std::function<int()> add_worker(CLI::App& app, const Platform& platform);
+
+}  // namespace asap

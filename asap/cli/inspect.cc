@@ -1,0 +1,118 @@
+// asap inspect: what a checkpoint is, what it weighs and costs, and what ASAP cannot do with it.
+#include "asap/model/inspect.h"
+
+#include <cstdio>
+
+#include "asap/cli/commands.h"
+#include "asap/cli/options.h"
+#include "asap/model/safetensors.h"
+#include "asap/model/weights.h"
+#include "asap/runtime/runner.h"
+
+namespace asap {
+
+namespace {
+
+struct InspectFlags {
+  EngineConfig config;
+  std::string trace_file;
+  bool check_config = false;
+};
+
+std::string bytes_text(uint64_t bytes) {
+  if (bytes >= 1'000'000'000) return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+  if (bytes >= 1'000'000) return fmt::format("{:.2f} MB", static_cast<double>(bytes) / 1e6);
+  return fmt::format("{:.1f} KB", static_cast<double>(bytes) / 1e3);
+}
+
+std::string attention_text(const ModelSpec& s) {
+  if (s.attention == AttentionKind::gqa) {
+    return fmt::format("grouped-query, {} heads, {} key-value heads, head width {}{}", s.heads,
+                       s.kv_heads, s.head_dim, s.qk_norm_per_head ? ", q and k norms" : "");
+  }
+  std::string out = fmt::format("latent (MLA), {} heads, latent {}, nope {}, rope {}, v {}",
+                                s.heads, s.kv_lora, s.qk_nope, s.qk_rope, s.v_head);
+  if (s.index_topk > 0) {
+    out += fmt::format("; sparse (DSA): {} index heads of {}, {} keys per token", s.index_heads,
+                       s.index_dim, s.index_topk);
+  }
+  return out;
+}
+
+std::string router_text(const ModelSpec& s) {
+  return fmt::format(
+      "{} of {} experts{}, {}{}{}, scale {}", s.top_k, s.experts,
+      s.router.groups > 1 ? fmt::format(" in {} of {} groups", s.router.top_groups, s.router.groups)
+                          : "",
+      s.router.score == RouterScore::sigmoid ? "sigmoid" : "softmax",
+      s.router.has_bias ? " with selection bias" : "", s.router.normalize ? ", normalised" : "",
+      s.router.scale);
+}
+
+void print_model(const std::string& directory, const ModelSpec& s) {
+  const ParameterCount p = count_parameters(s);
+  std::printf("%s: %s (%s)\n", directory.c_str(), s.model_type.c_str(), s.architecture.c_str());
+  std::printf("  layers      %d (%d with experts), hidden %d, vocabulary %d, context %d\n", s.layers,
+              s.moe_layers(), s.hidden, s.vocab, s.max_positions);
+  std::printf("  attention   %s\n", attention_text(s).c_str());
+  std::printf("  router      %s\n", router_text(s).c_str());
+  std::printf("  experts     width %d, shared %d, dense layers %d; %s each in bfloat16\n",
+              s.moe_intermediate, s.shared_intermediate, s.dense_intermediate,
+              bytes_text(expert_bytes(s, DType::bf16)).c_str());
+  std::printf("  parameters  %.4g M, %.4g M active per token\n", static_cast<double>(p.total) / 1e6,
+              static_cast<double>(p.active) / 1e6);
+  std::printf("  KV cache    %s per token in bfloat16\n",
+              bytes_text(token_cache_bytes(s, DType::bf16).total()).c_str());
+  for (const int64_t tokens : {int64_t{1024}, int64_t{4096}, int64_t{16384}, int64_t{65536}}) {
+    if (tokens > s.max_positions && tokens > 1024) break;
+    const TokenFlops f = flops_per_token(s, tokens);
+    std::printf("  GFLOP/token at %lld: attention %.4g, experts %.4g, dense %.4g\n",
+                static_cast<long long>(tokens), f.attention / 1e9, f.moe / 1e9, f.dense / 1e9);
+  }
+}
+
+void print_devices(const EngineConfig& config, const ModelSpec& s) {
+  const DType type = s.stored_dtype == DType::bf16 ? DType::bf16 : DType::f32;
+  const int t = config.tensor_parallel_size;
+  const int e = config.num_moe_ranks;
+  std::printf("  devices at D=%d T=%d E=%d: attention rank %s of weights, expert rank %s\n",
+              config.data_parallel_size, t, e,
+              bytes_text(attention_rank_bytes(s, t, type).total()).c_str(),
+              bytes_text(expert_rank_bytes(s, e, type)).c_str());
+}
+
+// Weights are optional here: a config.json alone can be inspected.
+Status inspect(const InspectFlags& flags) {
+  ASAP_ASSIGN(const ModelSpec spec, load_spec(flags.config.model));
+  ASAP_TRY(make_plan(flags.config, spec, static_cast<int>(available_cpus().size())));
+  print_model(flags.config.model, spec);
+  print_devices(flags.config, spec);
+  const auto checkpoint = Checkpoint::open(flags.config.model);
+  if (!checkpoint && checkpoint.error().code == Code::not_found) {
+    std::printf("  weights     none here (%s)\n", checkpoint.error().message.c_str());
+    return {};
+  }
+  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  std::printf("  weights     %zu tensors in %zu files, %s\n", checkpoint->tensors().size(),
+              checkpoint->files().size(), bytes_text(checkpoint->total_bytes()).c_str());
+  const auto views = bind_weights(*checkpoint, spec);
+  if (!views) return tl::unexpected<Error>(views.error());
+  std::printf("  supported   yes: every tensor has its place\n");
+  return {};
+}
+
+int run(const InspectFlags& flags) {
+  if (flags.check_config) return print_config(flags.config);
+  const Status status = inspect(flags);
+  return status ? 0 : report(status.error());
+}
+
+}  // namespace
+
+std::function<int()> add_inspect(CLI::App& app) {
+  auto flags = std::make_shared<InspectFlags>();
+  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config, true);
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace asap

@@ -1,0 +1,32 @@
+// Flags shared by the commands.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "asap/base/result.h"
+#include "asap/runtime/config.h"
+#include "asap/runtime/worker.h"
+
+namespace asap {
+
+int exit_code(Code code);
+// Prints "asap: message" on stderr and gives the exit code.
+int report(const Error& error);
+
+// Geometry, limits and kernels of an instance. `model_required`: without a model, serve uses the bundled one.
+void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
+                      bool& check_config, bool model_required);
+// --check-config: prints the topology and the windows.
+int print_config(const EngineConfig& config);
+
+// The bundled demonstration model: beside the binary's build, or where it was installed.
+Result<std::string> bundled_model();
+
+// True after SIGINT or SIGTERM, once catch_interrupts() was called.
+void catch_interrupts();
+bool interrupted();
+
+
+}  // namespace asap

@@ -1,0 +1,179 @@
+// asap run: one request, without HTTP.
+#include <cstdio>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "asap/cli/commands.h"
+#include "asap/cli/options.h"
+#include "asap/model/tokenizer.h"
+#include "asap/runtime/make_engine.h"
+
+namespace asap {
+
+namespace {
+
+struct RunFlags {
+  EngineConfig config;
+  std::string trace_file;
+  bool check_config = false;
+  std::string tokens;
+  std::string prompt;
+  int max_tokens = 16;
+  double temperature = 0;
+  uint64_t seed = 0;
+  bool in_process = false;
+  bool ignore_eos = false;
+  bool json = false;
+  std::string dump_logits;
+};
+
+// "1,2,3" to ids.
+Result<std::vector<int32_t>> parse_tokens(const std::string& text) {
+  std::vector<int32_t> out;
+  size_t at = 0;
+  while (at <= text.size()) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const std::string part = text.substr(at, comma - at);
+    size_t used = 0;
+    int64_t id = -1;
+    try {
+      id = std::stoll(part, &used);
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    if (part.empty() || used != part.size() || id < 0 || id > INT32_MAX) {
+      return fail(Code::invalid, "--tokens: \"{}\" is not a token id; write ids as 1,2,3", part);
+    }
+    out.push_back(static_cast<int32_t>(id));
+    at = comma + 1;
+  }
+  return out;
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;
+  double ttft_ms = 0;
+};
+
+// Submits and waits for the last event.
+Result<Answer> run_request(Engine& engine, EngineRequest request) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  Answer answer;
+  Error error;
+  Finish finish = Finish::none;
+  const auto handle = engine.submit(std::move(request), [&](TokenEvent event) {
+    const std::lock_guard lock(mutex);
+    if (event.token >= 0) {
+      if (answer.tokens.empty()) answer.ttft_ms = (event.emitted - event.arrived).to_millis();
+      answer.tokens.push_back(event.token);
+    }
+    if (!event.logits.empty()) answer.logits = std::move(event.logits);
+    finish = event.finish;
+    error = event.error;
+    changed.notify_one();
+  });
+  if (!handle) return tl::unexpected<Error>(handle.error());
+  std::unique_lock lock(mutex);
+  while (finish == Finish::none && !interrupted()) {
+    changed.wait_for(lock, std::chrono::milliseconds(100));
+  }
+  if (finish == Finish::error) return tl::unexpected<Error>(error);
+  if (finish == Finish::none) {
+    lock.unlock();
+    engine.cancel(*handle);
+    return fail(Code::unavailable, "interrupted");
+  }
+  return answer;
+}
+
+Status dump_logits(const std::string& path, const std::vector<float>& logits) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(logits.data()),
+             static_cast<std::streamsize>(logits.size() * sizeof(float)));
+  file.flush();
+  if (!file) return fail(Code::invalid, "cannot write {}", path);
+  return {};
+}
+
+// A directory without tokenizer can still run token ids.
+Result<std::vector<int32_t>> prompt_ids(const RunFlags& flags, const Result<Tokenizer>& tokenizer) {
+  if (!flags.tokens.empty()) return parse_tokens(flags.tokens);
+  if (!tokenizer) return tl::unexpected<Error>(tokenizer.error());
+  return tokenizer->encode(flags.prompt, true);
+}
+
+Result<Answer> answer_of(RunFlags& flags, const Platform& platform,
+                         const Result<Tokenizer>& tokenizer) {
+  EngineRequest request;
+  request.id = "run";
+  ASAP_ASSIGN(request.prompt, prompt_ids(flags, tokenizer));
+  request.sampling.max_tokens = flags.max_tokens;
+  request.sampling.temperature = flags.temperature;
+  request.sampling.seed = flags.seed;
+  request.sampling.ignore_eos = flags.ignore_eos;
+  request.sampling.want_logits = !flags.dump_logits.empty();
+  flags.config.return_logits = request.sampling.want_logits;
+  flags.config.trace = !flags.trace_file.empty();
+  EngineOptions options;
+  options.in_process = flags.in_process;
+  options.trace_file = flags.trace_file;
+  options.interrupted = &interrupted;
+  ASAP_ASSIGN(const auto engine, make_engine(flags.config, platform, options));
+  return run_request(*engine, std::move(request));
+}
+
+void print_answer(const RunFlags& flags, const Answer& answer, const std::string& text) {
+  if (flags.json) {
+    const nlohmann::json out = {
+        {"token_ids", answer.tokens}, {"text", text}, {"ttft_ms", answer.ttft_ms}};
+    std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return;
+  }
+  std::string ids;
+  for (const int32_t id : answer.tokens) ids += fmt::format("{}{}", ids.empty() ? "" : ",", id);
+  std::printf("tokens: %s\n", ids.c_str());
+  if (!text.empty()) std::printf("text: %s\n", text.c_str());
+  std::printf("ttft: %.2f ms\n", answer.ttft_ms);
+}
+
+int run(RunFlags& flags, const Platform& platform) {
+  if (flags.check_config) return print_config(flags.config);
+  if (flags.tokens.empty() == flags.prompt.empty()) {
+    return report({Code::invalid, "give either --tokens 1,2,3 or --prompt \"text\""});
+  }
+  catch_interrupts();
+  const Result<Tokenizer> tokenizer = Tokenizer::load(flags.config.model);
+  const Result<Answer> answer = answer_of(flags, platform, tokenizer);
+  if (!answer) return report(answer.error());
+  if (!flags.dump_logits.empty()) {
+    if (const Status status = dump_logits(flags.dump_logits, answer->logits); !status) {
+      return report(status.error());
+    }
+  }
+  print_answer(flags, *answer, tokenizer ? tokenizer->decode(answer->tokens, true) : "");
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_run(CLI::App& app, const Platform& platform) {
+  auto flags = std::make_shared<RunFlags>();
+  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config, true);
+  app.add_option("--tokens", flags->tokens, "Prompt as token ids: 1,2,3");
+  app.add_option("--prompt", flags->prompt, "Prompt as text");
+  app.add_option("--max-tokens", flags->max_tokens, "Tokens to generate")->capture_default_str();
+  app.add_option("--temperature", flags->temperature, "0: greedy")->capture_default_str();
+  app.add_option("--seed", flags->seed, "Seed of the sampler")->capture_default_str();
+  app.add_flag("--in-process", flags->in_process, "All devices in this process, no workers");
+  app.add_flag("--ignore-eos", flags->ignore_eos, "Go on after the end-of-text token");
+  app.add_flag("--json", flags->json, "Print one JSON object: token_ids, text, ttft_ms");
+  app.add_option("--dump-logits", flags->dump_logits,
+                 "Write the last prompt position's logits, little-endian float32, to this file");
+  return [flags, &platform] { return run(*flags, platform); };
+}
+
+}  // namespace asap

@@ -1,0 +1,82 @@
+// asap serve: the HTTP front over an engine, until SIGINT or SIGTERM.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <spdlog/spdlog.h>
+#include <thread>
+
+#include "asap/cli/commands.h"
+#include "asap/cli/options.h"
+#include "asap/model/tokenizer.h"
+#include "asap/runtime/make_engine.h"
+#include "asap/serve/front.h"
+
+namespace asap {
+
+namespace {
+
+struct ServeFlags {
+  EngineConfig config;
+  ServeOptions options;
+  std::string trace_file;
+  bool check_config = false;
+  std::string port_file;
+};
+
+Status write_port(const std::string& path, uint16_t port) {
+  std::ofstream file(path);
+  file << port << "\n";
+  file.flush();
+  if (!file) return fail(Code::invalid, "cannot write --port-file {}", path);
+  return {};
+}
+
+Status serve(ServeFlags& flags, const Platform& platform) {
+  catch_interrupts();
+  ASAP_ASSIGN(const Tokenizer tokenizer, Tokenizer::load(flags.config.model));
+  flags.config.trace = !flags.trace_file.empty();
+  EngineOptions options;
+  options.trace_file = flags.trace_file;
+  options.interrupted = &interrupted;
+  ASAP_ASSIGN(const auto engine, make_engine(flags.config, platform, options));
+  ASAP_ASSIGN(const auto front, HttpFront::start(flags.options, *engine, tokenizer));
+  if (!flags.port_file.empty()) ASAP_TRY(write_port(flags.port_file, front->port()));
+  std::printf("listening on http://%s:%u\n", flags.options.host.c_str(), front->port());
+  std::fflush(stdout);
+  while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  spdlog::info("stopping");
+  front->stop();
+  return {};
+}
+
+int run(ServeFlags& flags, const Platform& platform) {
+  if (flags.config.model.empty()) {
+    auto model = bundled_model();
+    if (!model) return report(model.error());
+    flags.config.model = *model;
+  }
+  if (flags.check_config) return print_config(flags.config);
+  if (flags.options.served_model_name.empty()) {
+    std::filesystem::path path(flags.config.model);
+    if (!path.has_filename()) path = path.parent_path();
+    flags.options.served_model_name = path.filename().string();
+  }
+  flags.options.model_root = flags.config.model;
+  const Status status = serve(flags, platform);
+  return status ? 0 : report(status.error());
+}
+
+}  // namespace
+
+std::function<int()> add_serve(CLI::App& app, const Platform& platform) {
+  auto flags = std::make_shared<ServeFlags>();
+  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config, false);
+  app.add_option("--host", flags->options.host, "Address to listen on")->capture_default_str();
+  app.add_option("--port", flags->options.port, "Port; 0: any free one")->capture_default_str();
+  app.add_option("--port-file", flags->port_file, "Write the port to this file once ready");
+  app.add_option("--served-model-name", flags->options.served_model_name,
+                 "Name in /v1/models; default: the directory's name");
+  return [flags, &platform] { return run(*flags, platform); };
+}
+
+}  // namespace asap

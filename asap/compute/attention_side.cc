@@ -1,0 +1,361 @@
+#include "asap/compute/attention_side.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "asap/base/check.h"
+
+namespace asap {
+
+namespace {
+
+size_t sz(int64_t n) { return static_cast<size_t>(n); }
+
+std::vector<float> vector_of(const TensorView& view) {
+  std::vector<float> out(sz(view.cols));
+  if (view) view.read_row(0, out.data());
+  return out;
+}
+
+// Kv heads of gqa rank `rank`: its own share, or the one that it shares with its neighbours.
+Part own_kv_heads(const ModelSpec& spec, int rank, int ranks) {
+  if (spec.kv_heads >= ranks) return part_of(spec.kv_heads, ranks, rank);
+  const int head = rank * spec.kv_heads / ranks;
+  return {head, head + 1};
+}
+
+void load_gqa(const ModelSpec& spec, const LayerViews& views, int rank, int ranks, Ops& ops,
+              Arena& arena, AttentionLayerWeights* out) {
+  const Part heads = part_of(spec.heads, ranks, rank);
+  const Part kv = own_kv_heads(spec, rank, ranks);
+  const int d = spec.head_dim;
+  out->q = ops.pack(views.q.slice_rows(heads.begin * d, heads.end * d), arena);
+  out->k = ops.pack(views.k.slice_rows(kv.begin * d, kv.end * d), arena);
+  out->v = ops.pack(views.v.slice_rows(kv.begin * d, kv.end * d), arena);
+  if (spec.qk_norm_per_head) {
+    out->q_norm = vector_of(views.q_norm);
+    out->k_norm = vector_of(views.k_norm);
+  }
+}
+
+void load_mla(const ModelSpec& spec, const LayerViews& views, int rank, int ranks, Ops& ops,
+              Arena& arena, AttentionLayerWeights* out) {
+  const Part heads = part_of(spec.heads, ranks, rank);
+  const int qk = spec.qk_head();
+  if (spec.q_lora > 0) {
+    out->q_a = ops.pack(views.q_a, arena);
+    out->q_a_norm = vector_of(views.q_a_norm);
+    out->q_b = ops.pack(views.q_b.slice_rows(heads.begin * qk, heads.end * qk), arena);
+  } else {
+    out->q = ops.pack(views.q.slice_rows(heads.begin * qk, heads.end * qk), arena);
+  }
+  out->kv_a = ops.pack(views.kv_a, arena);
+  out->kv_a_norm = vector_of(views.kv_a_norm);
+  const int kv = spec.qk_nope + spec.v_head;
+  for (int head = heads.begin; head < heads.end; ++head) {
+    out->mla_heads.push_back(ops.pack_mla_head(views.kv_b.slice_rows(head * kv, (head + 1) * kv),
+                                               spec.qk_nope, spec.v_head, arena));
+  }
+  if (spec.index_topk > 0) {
+    out->index_q = ops.pack(views.index_q_b, arena);
+    out->index_k = ops.pack(views.index_k, arena);
+    out->index_weights = ops.pack(views.index_weights, arena);
+    out->index_k_norm = vector_of(views.index_k_norm);
+    out->index_k_bias = vector_of(views.index_k_norm_bias);
+  }
+}
+
+AttentionLayerWeights load_layer(const ModelSpec& spec, const LayerViews& views, bool moe, int rank,
+                                 int ranks, Ops& ops, Arena& arena) {
+  AttentionLayerWeights out;
+  out.input_norm = vector_of(views.input_norm);
+  out.post_norm = vector_of(views.post_norm);
+  if (spec.attention == AttentionKind::mla) {
+    load_mla(spec, views, rank, ranks, ops, arena, &out);
+  } else {
+    load_gqa(spec, views, rank, ranks, ops, arena, &out);
+  }
+  const Part heads = part_of(spec.heads, ranks, rank);
+  const int v = spec.v_head_width();
+  out.o = ops.pack(views.o.slice_cols(heads.begin * v, heads.end * v), arena);
+  if (moe) {
+    out.router = ops.pack(views.router, arena);
+    if (spec.router.has_bias) out.router_bias = vector_of(views.router_bias);
+    if (spec.shared_intermediate > 0) {
+      out.shared = ops.pack_expert(views.shared.gate, views.shared.up, views.shared.down, arena);
+    }
+  } else {
+    out.dense = ops.pack_expert(views.dense.gate, views.dense.up, views.dense.down, arena);
+  }
+  return out;
+}
+
+// Elements per token and layer in the caches of one rank: {kv, index}.
+std::pair<int, int> cache_widths(const ModelSpec& spec, int own_kv_heads) {
+  if (spec.attention == AttentionKind::gqa) return {2 * own_kv_heads * spec.head_dim, 0};
+  return {spec.kv_lora + spec.qk_rope, spec.index_topk > 0 ? spec.index_dim : 0};
+}
+
+}  // namespace
+
+Status check_tensor_parallel(const ModelSpec& spec, int ranks) {
+  // Where all heads share one cache row they can be given out in unequal numbers; grouped queries must stay with
+  // their kv head.
+  const bool shared = spec.attention == AttentionKind::mla || spec.kv_heads == 1;
+  if (shared ? ranks > spec.heads : spec.heads % ranks != 0) {
+    return fail(Code::invalid,
+                "--tensor-parallel-size {} does not divide the model's {} attention heads; {}",
+                ranks, spec.heads,
+                shared ? fmt::format("use at most {}", spec.heads)
+                       : fmt::format("use a divisor of {}", spec.heads));
+  }
+  if (!shared && spec.kv_heads % ranks != 0 && ranks % spec.kv_heads != 0) {
+    return fail(Code::invalid,
+                "--tensor-parallel-size {} neither divides nor is a multiple of the model's {} "
+                "key-value heads",
+                ranks, spec.kv_heads);
+  }
+  return {};
+}
+
+std::shared_ptr<const AttentionWeights> load_attention_weights(
+    const ModelSpec& spec, const Checkpoint& checkpoint, const ModelWeights& views, int rank,
+    int ranks, Ops& ops, const std::function<void(int)>& progress) {
+  auto out = std::make_shared<AttentionWeights>();
+  out->spec = spec;
+  out->checkpoint = checkpoint;
+  out->heads = part_of(spec.heads, ranks, rank).size();
+  if (spec.attention == AttentionKind::gqa) out->kv_heads = own_kv_heads(spec, rank, ranks).size();
+  out->vocab = part_of(spec.vocab, ranks, rank);
+  out->embed = views.embed;
+  out->final_norm = vector_of(views.final_norm);
+  out->lm_head = ops.pack(views.lm_head.slice_rows(out->vocab.begin, out->vocab.end), out->arena);
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    out->layers.push_back(load_layer(spec, views.layers[sz(layer)],
+                                     spec.moe_layer[sz(layer)] != 0, rank, ranks, ops, out->arena));
+    if (progress) progress(layer + 1);
+  }
+  return out;
+}
+
+AttentionCaches::AttentionCaches(const AttentionWeights& weights, int blocks, DType dtype) {
+  const auto [kv_width, index_width] = cache_widths(weights.spec, weights.kv_heads);
+  const uint64_t slots = static_cast<uint64_t>(blocks) * kKvBlock;
+  for (int layer = 0; layer < weights.spec.layers; ++layer) {
+    const auto cache = [&](int width) {
+      const uint64_t bytes = slots * static_cast<uint64_t>(width) * dtype_bytes(dtype);
+      return KvCache{arena.allocate(bytes), dtype, width};
+    };
+    kv.push_back(cache(kv_width));
+    if (index_width > 0) index.push_back(cache(index_width));
+  }
+}
+
+uint64_t cache_bytes_per_token(const ModelSpec& spec, int ranks, DType dtype) {
+  const int kv_heads =
+      spec.attention == AttentionKind::gqa ? own_kv_heads(spec, 0, ranks).size() : 0;
+  const auto [kv_width, index_width] = cache_widths(spec, kv_heads);
+  return static_cast<uint64_t>(kv_width + index_width) * dtype_bytes(dtype) *
+         static_cast<uint64_t>(spec.layers);
+}
+
+void rope_angles(const std::vector<double>& frequencies, double amplitude,
+                 std::span<const int32_t> positions, float* out) {
+  for (const int32_t position : positions) {
+    for (const double frequency : frequencies) {
+      const double angle = static_cast<double>(position) * frequency;
+      *out++ = static_cast<float>(std::cos(angle) * amplitude);
+      *out++ = static_cast<float>(std::sin(angle) * amplitude);
+    }
+  }
+}
+
+AttentionSide::AttentionSide(std::shared_ptr<const AttentionWeights> weights,
+                             AttentionCaches& caches, Ops& ops, int max_tokens)
+    : weights_(std::move(weights)),
+      spec_(weights_->spec),
+      caches_(caches),
+      ops_(ops),
+      gather_width_(gather_width(spec_)) {
+  const size_t rows = sz(max_tokens);
+  const size_t heads = sz(weights_->heads);
+  x_.resize(rows * sz(spec_.hidden));
+  y_.resize(rows * sz(spec_.hidden));
+  q_.resize(rows * std::max(heads * sz(spec_.qk_head()), sz(spec_.index_heads * spec_.index_dim)));
+  kv_.resize(rows * 2 * sz(weights_->kv_heads * spec_.head_dim));
+  out_.resize(rows * heads * sz(spec_.v_head_width()));
+  logits_.resize(rows * sz(std::max(spec_.experts, spec_.index_heads)));
+}
+
+int AttentionSide::gather_width(const ModelSpec& spec) {
+  if (spec.attention == AttentionKind::gqa) return spec.hidden;
+  return (spec.q_lora > 0 ? spec.q_lora : spec.hidden) + spec.kv_lora + spec.qk_rope +
+         (spec.index_topk > 0 ? spec.index_dim : 0);
+}
+
+void AttentionSide::embed(std::span<const int32_t> tokens, float* h) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    weights_->embed.read_row(tokens[i], h + i * sz(spec_.hidden));
+  }
+}
+
+void AttentionSide::project(int layer, const BatchRows& batch, const float* h, float* latents) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int n = batch.slice.size();
+  const int hidden = spec_.hidden;
+  const bool whole = spec_.attention == AttentionKind::gqa || spec_.q_lora == 0;
+  float* x = whole ? latents : x_.data();
+  const int ldx = whole ? gather_width_ : hidden;
+  ops_.rms_norm(h, n, hidden, hidden, w.input_norm.data(), spec_.rms_eps, x, ldx);
+  if (spec_.attention == AttentionKind::gqa) return;
+
+  int at = hidden;
+  if (spec_.q_lora > 0) {
+    at = spec_.q_lora;
+    ops_.linear(w.q_a, x, n, ldx, latents, gather_width_);
+    ops_.rms_norm(latents, n, at, gather_width_, w.q_a_norm.data(), spec_.mla_norm_eps, latents,
+                  gather_width_);
+  }
+  float* c = latents + at;
+  ops_.linear(w.kv_a, x, n, ldx, c, gather_width_);
+  ops_.rms_norm(c, n, spec_.kv_lora, gather_width_, w.kv_a_norm.data(), spec_.mla_norm_eps, c,
+                gather_width_);
+  const int64_t pairs = spec_.rope.dim / 2;
+  ops_.rope(c + spec_.kv_lora, n, gather_width_, 1, 0, spec_.rope.dim, spec_.rope.interleaved,
+            batch.angles + batch.slice.begin * pairs * 2);
+  if (spec_.index_topk == 0) return;
+  float* key = c + spec_.kv_lora + spec_.qk_rope;
+  ops_.linear(w.index_k, x, n, ldx, key, gather_width_);
+  ops_.layer_norm(key, n, spec_.index_dim, gather_width_, w.index_k_norm.data(),
+                  w.index_k_bias.data(), key, gather_width_);
+  const int64_t index_pairs = spec_.index_rope.dim / 2;
+  ops_.rope(key, n, gather_width_, 1, 0, spec_.index_rope.dim, spec_.index_rope.interleaved,
+            batch.index_angles + batch.slice.begin * index_pairs * 2);
+}
+
+void AttentionSide::store(int layer, const BatchRows& batch, const float* gathered) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int n = batch.tokens;
+  if (spec_.attention == AttentionKind::mla) {
+    const float* c = gathered + (spec_.q_lora > 0 ? spec_.q_lora : spec_.hidden);
+    ops_.kv_store(caches_.kv[sz(layer)], batch.slots, c, n, gather_width_);
+    if (spec_.index_topk > 0) {
+      ops_.kv_store(caches_.index[sz(layer)], batch.slots, c + spec_.kv_lora + spec_.qk_rope, n,
+                    gather_width_);
+    }
+    return;
+  }
+  const int d = spec_.head_dim;
+  const int kv_heads = weights_->kv_heads;
+  const int width = 2 * kv_heads * d;
+  float* k = kv_.data();
+  ops_.linear(w.k, gathered, n, gather_width_, k, width);
+  ops_.linear(w.v, gathered, n, gather_width_, k + kv_heads * d, width);
+  if (spec_.qk_norm_per_head) {
+    for (int head = 0; head < kv_heads; ++head) {
+      ops_.rms_norm(k + head * d, n, d, width, w.k_norm.data(), spec_.rms_eps, k + head * d, width);
+    }
+  }
+  ops_.rope(k, n, width, kv_heads, d, spec_.rope.dim, spec_.rope.interleaved, batch.angles);
+  ops_.kv_store(caches_.kv[sz(layer)], batch.slots, k, n, width);
+}
+
+void AttentionSide::select(int layer, const BatchRows& batch, const float* h,
+                           const float* gathered, int32_t* selected) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int n = batch.slice.size();
+  const int heads = spec_.index_heads;
+  const int dim = spec_.index_dim;
+  const float* latents = gathered + static_cast<int64_t>(batch.slice.begin) * gather_width_;
+  ops_.linear(w.index_q, latents, n, gather_width_, q_.data(), heads * dim);
+  const int64_t pairs = spec_.index_rope.dim / 2;
+  ops_.rope(q_.data(), n, heads * dim, heads, dim, spec_.index_rope.dim,
+            spec_.index_rope.interleaved, batch.index_angles + batch.slice.begin * pairs * 2);
+  ops_.rms_norm(h, n, spec_.hidden, spec_.hidden, w.input_norm.data(), spec_.rms_eps, x_.data(),
+                spec_.hidden);
+  ops_.linear(w.index_weights, x_.data(), n, spec_.hidden, logits_.data(), heads);
+  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(heads) * dim));
+  for (int i = 0; i < n * heads; ++i) logits_[sz(i)] *= scale;
+  ops_.indexer({batch.sequences, batch.slice.begin, batch.slice.end, q_.data(), logits_.data(),
+                caches_.index[sz(layer)], heads, dim, spec_.index_topk, selected});
+}
+
+void AttentionSide::attend_gqa(int layer, const BatchRows& batch, const float* gathered) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int heads = weights_->heads;
+  const int d = spec_.head_dim;
+  float* q = q_.data();
+  ops_.linear(w.q, gathered, batch.tokens, gather_width_, q, heads * d);
+  if (spec_.qk_norm_per_head) {
+    // [tokens, heads, d] is [tokens·heads, d]: one norm per head.
+    ops_.rms_norm(q, batch.tokens * heads, d, d, w.q_norm.data(), spec_.rms_eps, q, d);
+  }
+  ops_.rope(q, batch.tokens, heads * d, heads, d, spec_.rope.dim, spec_.rope.interleaved,
+            batch.angles);
+  ops_.attention_gqa({batch.sequences, q, caches_.kv[sz(layer)], heads, weights_->kv_heads, d,
+                      static_cast<float>(spec_.attention_scale), out_.data()});
+}
+
+void AttentionSide::attend_mla(int layer, const BatchRows& batch, const float* gathered,
+                               const int32_t* selected) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int heads = weights_->heads;
+  const int qk = spec_.qk_head();
+  float* q = q_.data();
+  ops_.linear(spec_.q_lora > 0 ? w.q_b : w.q, gathered, batch.tokens, gather_width_, q, heads * qk);
+  ops_.rope(q + spec_.qk_nope, batch.tokens, heads * qk, heads, qk, spec_.rope.dim,
+            spec_.rope.interleaved, batch.angles);
+  ops_.attention_mla({batch.sequences, q, caches_.kv[sz(layer)], w.mla_heads, spec_.qk_nope,
+                      spec_.qk_rope, spec_.v_head, spec_.kv_lora,
+                      static_cast<float>(spec_.attention_scale), selected, spec_.index_topk,
+                      out_.data()});
+}
+
+void AttentionSide::attend(int layer, const BatchRows& batch, const float* gathered,
+                           const int32_t* selected, float* partial) {
+  if (spec_.attention == AttentionKind::gqa) {
+    attend_gqa(layer, batch, gathered);
+  } else {
+    attend_mla(layer, batch, gathered, selected);
+  }
+  const Matrix& o = weights_->layers[sz(layer)].o;
+  ops_.linear(o, out_.data(), batch.tokens, o.k, partial, spec_.hidden);
+}
+
+void AttentionSide::route(int layer, int n, const float* h, float* x, int32_t* ids,
+                          float* weights) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  ops_.rms_norm(h, n, spec_.hidden, spec_.hidden, w.post_norm.data(), spec_.rms_eps, x,
+                spec_.hidden);
+  ops_.linear(w.router, x, n, spec_.hidden, logits_.data(), spec_.experts);
+  ops_.route(spec_.router, spec_.experts, spec_.top_k, logits_.data(),
+             w.router_bias.empty() ? nullptr : w.router_bias.data(), n, ids, weights);
+}
+
+void AttentionSide::shared(int layer, int n, const float* x, float* out) {
+  if (spec_.shared_intermediate == 0) {
+    std::fill(out, out + static_cast<int64_t>(n) * spec_.hidden, 0.0f);
+    return;
+  }
+  ops_.ffn(weights_->layers[sz(layer)].shared, x, n, out);
+}
+
+void AttentionSide::dense(int layer, int n, float* h) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int64_t elements = static_cast<int64_t>(n) * spec_.hidden;
+  ops_.rms_norm(h, n, spec_.hidden, spec_.hidden, w.post_norm.data(), spec_.rms_eps, x_.data(),
+                spec_.hidden);
+  ops_.ffn(w.dense, x_.data(), n, y_.data());
+  for (int64_t i = 0; i < elements; ++i) h[i] += y_[sz(i)];
+}
+
+void AttentionSide::final_norm(int n, const float* h, float* x) const {
+  ops_.rms_norm(h, n, spec_.hidden, spec_.hidden, weights_->final_norm.data(), spec_.rms_eps, x,
+                spec_.hidden);
+}
+
+void AttentionSide::head(int n, const float* x, float* logits) const {
+  ops_.linear(weights_->lm_head, x, n, spec_.hidden, logits, weights_->vocab.size());
+}
+
+}  // namespace asap

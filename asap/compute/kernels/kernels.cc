@@ -1,0 +1,34 @@
+// All kernels for one ISA. CMake compiles this file once per ISA with ASAP_ISA (a name) and
+// ASAP_VECTOR (floats per vector: 4, 8 or 16). The AVX-512 build has not run on hardware yet: the
+// machines so far had AVX2 only.
+#include "asap/compute/kernels/gemm.h"
+#include "asap/compute/kernels/rows.h"
+#include "asap/compute/kernels/table.h"
+
+#define ASAP_STRING_(x) #x
+#define ASAP_STRING(x) ASAP_STRING_(x)
+#define ASAP_TABLE_(isa) kernels_##isa
+#define ASAP_TABLE(isa) ASAP_TABLE_(isa)
+
+namespace asap {
+
+extern const KernelTable ASAP_TABLE(ASAP_ISA) = {
+    .isa = ASAP_STRING(ASAP_ISA),
+    .width = kWidth,
+    .fma_loop = fma_loop,
+    .gemm = gemm,
+    .softmax = softmax,
+    .scale_rows = scale_rows,
+    .scale = scale,
+    .transpose = transpose,
+    .relu_sum = relu_sum,
+    .rms_norm = rms_norm,
+    .layer_norm = layer_norm,
+    .rope = rope,
+    .narrow = narrow,
+    .widen = widen,
+    .add = add,
+    .add_bf16 = add_bf16,
+};
+
+}  // namespace asap

@@ -1,0 +1,99 @@
+// KernelTable: the border between the CPU ops and code compiled for one ISA. kernels.cc is compiled
+// once per ISA and gives one table each; the ops pick a table once at start.
+//
+// Code compiled with ISA flags must not leak into the rest of the program: if an inline function of
+// a shared header were emitted there, the linker might keep that copy and the program would die on
+// an older machine. So this header and all that kernels.cc includes hold plain structs only,
+// everything else of a kernel is static, and kernels do not allocate, lock, throw or call the
+// library.
+//
+// BATCH INVARIANCE rests on these functions: a value of an output row is one fixed sequence of
+// operations on that row's inputs, whatever the number of rows, their place in a tile, or the
+// column split.
+#pragma once
+
+#include <cstdint>
+
+namespace asap {
+
+// Columns of a packed panel, rows of x below which a call is one tile deep, and keys of one
+// attention step.
+inline constexpr int kPanel = 32;
+inline constexpr int kKeyBlock = 64;
+
+inline constexpr int kFmaChains = 12;
+
+enum class GemmMode : int {
+  store,       // y  = x·W
+  scale,       // y  = (x·W)·scale[row]
+  accumulate,  // y  = y·scale[row] + x·W; n must be a multiple of kPanel
+  silu,  // y  = silu(x·W_gate)·(x·W_up); a panel is 16 gate and 16 up columns and gives 16 columns
+         // of y
+};
+
+// Columns [0, n) of y = x·W for `rows` rows. W consists of panels of kPanel columns, n padded with
+// zeros: bf16 [k/2][32][2] (pairs of consecutive k, the last padded with zero), f32 [k] rows of 32
+// that are `ldw` apart.
+struct GemmArgs {
+  const float* x = nullptr;  // [rows, k]
+  int64_t ldx = 0;
+  int rows = 0;
+  int k = 0;
+  const void* w = nullptr;  // first panel
+  bool bf16 = false;
+  int64_t ldw = kPanel;     // f32 only: elements between two k
+  int64_t panel_bytes = 0;  // from one panel to the next
+  bool prefetch = false;    // bring panel p + 1 near while working on p: W comes from memory
+  float* y = nullptr;       // [rows, n]
+  int64_t ldy = 0;
+  int n = 0;                     // columns of y
+  const float* scale = nullptr;  // [rows]
+  GemmMode mode = GemmMode::store;
+};
+
+// One key block of a softmax that runs over blocks: `rows` rows of scores in units of log2.
+struct SoftmaxArgs {
+  float* s = nullptr;  // [rows, kKeyBlock]: scores in, exp2(score - max) out
+  int rows = 0;
+  const int32_t* visible = nullptr;  // [rows]: keys [0, visible) count, >= 1; the others give 0
+  float* max = nullptr;              // [rows] running maximum
+  float* sum = nullptr;              // [rows] running sum
+  float* alpha = nullptr;  // [rows] out: factor for what was accumulated before this block
+};
+
+struct KernelTable {
+  const char* isa;
+  int width;  // floats of a vector
+  // The ceiling that GEMM is measured against: kFmaChains independent chains of `steps` vector
+  // multiply-adds in registers.
+  float (*fma_loop)(int64_t steps);
+  void (*gemm)(const GemmArgs&);
+  void (*softmax)(const SoftmaxArgs&);
+  // y[i] = x[i]·scale[i] for rows of `width` elements, negative zeros made positive.
+  void (*scale_rows)(const float* x, int64_t ldx, const float* scale, int rows, int width, float* y,
+                     int64_t ldy);
+  // y = x·scale.
+  void (*scale)(const float* x, float scale, int64_t count, float* y);
+  // Key-major rows to a K panel: panel[i·32 + j] = x[j·ldx + i] for i < width, j < 32; width a
+  // multiple of 4.
+  void (*transpose)(const float* x, int64_t ldx, int width, float* panel);
+  // scores[j] = Σ_h w[h]·max(s[h·kKeyBlock + j], 0), h ascending, j < kKeyBlock.
+  void (*relu_sum)(const float* s, const float* w, int heads, float* scores);
+  void (*rms_norm)(const float* x, int width, const float* w, float eps, float* y);
+  void (*layer_norm)(const float* x, int width, const float* w, const float* b, float eps,
+                     float* y);
+  // One row and head: rotates `dim` elements in place; angles [dim/2][2].
+  void (*rope)(float* x, int dim, bool interleaved, const float* angles);
+  void (*narrow)(const float* x, int64_t count, uint16_t* y);  // to bf16, nearest even
+  void (*widen)(const uint16_t* x, int64_t count, float* y);
+  void (*add)(const float* x, int64_t count, float* y);  // y += x
+  void (*add_bf16)(const uint16_t* x, int64_t count, float* y);
+};
+
+extern const KernelTable kernels_scalar;
+#if defined(__x86_64__)
+extern const KernelTable kernels_avx2;
+extern const KernelTable kernels_avx512;
+#endif
+
+}  // namespace asap

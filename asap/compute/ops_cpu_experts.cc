@@ -1,0 +1,152 @@
+// The super kernel: all rows of all experts of one layer in one parallel loop. The layer is a
+// number in the work descriptor that picks a row of the address table; there is no code, launch or
+// allocation per layer or per expert.
+//
+// An item is one row block of one expert, taken largest first: gather and widen its rows, gate_up
+// with silu(gate)·up in registers, down times the router weight into the row's slot. A second loop
+// adds each token's slots in ascending expert order. When there are too few blocks for the team,
+// both GEMMs are split over columns instead; an output element is the same chain of operations
+// either way. A dense FFN is one expert whose rows need no gathering.
+#include <algorithm>
+#include <cstring>
+
+#include "asap/base/check.h"
+#include "asap/compute/ops_cpu.h"
+
+namespace asap {
+
+namespace {
+
+constexpr int kHalf = kPanel / 2;  // columns of act per gate_up panel
+constexpr int kSumTokens = 16;     // tokens of one item of the sum
+
+int act_panels(const ExpertMatrix& w) {
+  return (w.intermediate + kHalf - 1) / kHalf;
+}
+int down_panels(const ExpertMatrix& w) {
+  return (w.hidden + kPanel - 1) / kPanel;
+}
+
+}  // namespace
+
+void OpsCpu::split_rows(int expert, int begin, int end) {
+  const int rows = end - begin;
+  const int parts = (rows + kRowBlock - 1) / kRowBlock;
+  for (int i = 0; i < parts; ++i) {
+    const Part part = part_of(rows, parts, i);
+    blocks_.push_back({expert, begin + part.begin, part.size()});
+  }
+}
+
+OpsCpu::RowView OpsCpu::input(const FfnCall& call, const RowBlock& block, Thread& scratch) {
+  const int hidden = call.experts[block.expert].hidden;
+  if (call.work == nullptr) return {call.x + int64_t{block.row} * hidden, hidden};
+  const ExpertWork& work = *call.work;
+  for (int i = 0; i < block.rows; ++i) {
+    const std::byte* row = work.payload[work.row_token[block.row + i]];
+    widen(row, hidden, work.dtype, scratch.x + i * x_ld_);
+  }
+  return {scratch.x, x_ld_};
+}
+
+// act[:, panels] = silu(in·gate)·(in·up); act is [rows, ld].
+void OpsCpu::gate_up(const ExpertMatrix& w, const RowView& in, int rows, Part panels, float* act,
+                     int64_t ld) {
+  GemmArgs g = panel_gemm(w.gate_up, panels, in.x, in.ld, rows);
+  g.y = act + panels.begin * kHalf;
+  g.ldy = ld;
+  g.n = std::min(w.intermediate, panels.end * kHalf) - panels.begin * kHalf;
+  g.mode = GemmMode::silu;
+  kernels_.gemm(g);
+}
+
+// Columns of `panels` of the block's outputs.
+void OpsCpu::down(const FfnCall& call, const RowBlock& block, const float* act, int64_t ld,
+                  Part panels) {
+  const ExpertMatrix& w = call.experts[block.expert];
+  GemmArgs g = panel_gemm(w.down, panels, act, ld, block.rows);
+  g.y = call.y + int64_t{block.row} * w.hidden + panels.begin * kPanel;
+  g.ldy = w.hidden;
+  g.n = std::min(w.hidden, panels.end * kPanel) - panels.begin * kPanel;
+  if (call.scale != nullptr) {
+    g.scale = call.scale + block.row;
+    g.mode = GemmMode::scale;
+  }
+  kernels_.gemm(g);
+}
+
+void OpsCpu::run_ffn(const FfnCall& call) {
+  const int blocks = static_cast<int>(blocks_.size());
+  const int threads = team_.threads();
+  if (blocks == 0) return;
+  const auto block_of = [&](int i) -> const RowBlock& { return blocks_[static_cast<size_t>(i)]; };
+  const auto scratch_of = [&](int i) -> Thread& { return threads_[static_cast<size_t>(i)]; };
+  if (blocks >= 2 * threads || threads == 1) {
+    std::sort(blocks_.begin(), blocks_.end(),
+              [](const RowBlock& a, const RowBlock& b) { return a.rows > b.rows; });
+    team_.parallel_for(blocks, [&](int i, int thread) {
+      Thread& scratch = scratch_of(thread);
+      const RowBlock& block = block_of(i);
+      const ExpertMatrix& w = call.experts[block.expert];
+      const RowView in = input(call, block, scratch);
+      gate_up(w, in, block.rows, {0, act_panels(w)}, scratch.act, act_ld_);
+      down(call, block, scratch.act, act_ld_, {0, down_panels(w)});
+    });
+    return;
+  }
+  const int parts = (4 * threads + blocks - 1) / blocks;
+  const auto act_of = [&](int i) { return acts_ + int64_t{i} * kRowBlock * act_ld_; };
+  team_.parallel_for(blocks * parts, [&](int item, int thread) {
+    const RowBlock& block = block_of(item / parts);
+    const ExpertMatrix& w = call.experts[block.expert];
+    const Part panels = part_of(act_panels(w), parts, item % parts);
+    if (panels.size() == 0) return;
+    gate_up(w, input(call, block, scratch_of(thread)), block.rows, panels, act_of(item / parts),
+            act_ld_);
+  });
+  team_.parallel_for(blocks * parts, [&](int item, int) {
+    const RowBlock& block = block_of(item / parts);
+    const Part panels = part_of(down_panels(call.experts[block.expert]), parts, item % parts);
+    if (panels.size() != 0) down(call, block, act_of(item / parts), act_ld_, panels);
+  });
+}
+
+void OpsCpu::ffn(const ExpertMatrix& w, const float* x, int n, float* y) {
+  CHECK(w.intermediate + 16 <= act_ld_, "FFN of width {}: reserve() was for {}", w.intermediate,
+        act_ld_ - 16);
+  blocks_.clear();
+  split_rows(0, 0, n);
+  run_ffn({&w, nullptr, x, nullptr, y});
+}
+
+void OpsCpu::experts(const ExpertTable& table, const ExpertWork& work) {
+  const int rows = work.expert_offsets[static_cast<size_t>(table.experts)];
+  CHECK(work.layer >= 0 && work.layer < table.layers, "layer {} of {}", work.layer, table.layers);
+  CHECK(rows <= max_expert_rows_, "{} expert rows, reserved {}", rows, max_expert_rows_);
+  const ExpertMatrix* layer =
+      table.entries.data() + static_cast<size_t>(work.layer) * static_cast<size_t>(table.experts);
+  const int hidden = layer->hidden;
+  blocks_.clear();
+  for (int e = 0; e < table.experts; ++e) {
+    const size_t at = static_cast<size_t>(e);
+    split_rows(e, work.expert_offsets[at], work.expert_offsets[at + 1]);
+  }
+  run_ffn({layer, &work, nullptr, work.row_weight, slots_});
+  sum_slots(work, hidden);
+}
+
+void OpsCpu::sum_slots(const ExpertWork& work, int hidden) {
+  const size_t row_bytes = static_cast<size_t>(hidden) * sizeof(float);
+  team_.parallel_for((work.tokens + kSumTokens - 1) / kSumTokens, [&](int item, int) {
+    const int end = std::min(work.tokens, (item + 1) * kSumTokens);
+    for (int token = item * kSumTokens; token < end; ++token) {
+      float* out = work.out + int64_t{token} * hidden;
+      std::memset(out, 0, row_bytes);
+      for (int i = work.token_offsets[token]; i < work.token_offsets[token + 1]; ++i) {
+        kernels_.add(slots_ + int64_t{work.token_rows[i]} * hidden, hidden, out);
+      }
+    }
+  });
+}
+
+}  // namespace asap

@@ -1,0 +1,54 @@
+// linear: y = x·Wᵀ, cut into row blocks and groups of panels.
+#include <algorithm>
+
+#include "asap/base/check.h"
+#include "asap/compute/ops_cpu.h"
+
+namespace asap {
+
+namespace {
+
+// Fewer multiplications than this are not worth waking a helper for.
+constexpr int64_t kSmallWork = int64_t{1} << 19;
+// Panels of an item: few enough to share the work evenly, enough to stream.
+constexpr int kPanelGroup = 16;
+constexpr int kItemsPerThread = 4;
+
+}  // namespace
+
+GemmArgs panel_gemm(const Matrix& w, Part panels, const float* x, int64_t ldx, int rows) {
+  GemmArgs g;
+  g.x = x;
+  g.ldx = ldx;
+  g.rows = rows;
+  g.k = w.k;
+  g.bf16 = w.dtype == DType::bf16;
+  g.panel_bytes = panel_bytes(w);
+  g.w = w.data + panels.begin * g.panel_bytes;
+  g.prefetch = true;
+  return g;
+}
+
+void OpsCpu::linear(const Matrix& w, const float* x, int n, int ldx, float* y, int ldy) {
+  CHECK(ldx >= w.k && ldy >= w.n, "rows of {} and {} for a matrix {}x{}", ldx, ldy, w.n, w.k);
+  if (n == 0) return;
+  const int panels = (w.n + kPanel - 1) / kPanel;
+  const bool small = int64_t{n} * w.n * w.k < kSmallWork;
+  const int row_blocks = (n + kRowBlock - 1) / kRowBlock;
+  const int wanted = small ? 1 : (kItemsPerThread * team_.threads() + row_blocks - 1) / row_blocks;
+  const int coarse = (panels + kPanelGroup - 1) / kPanelGroup;
+  const int groups = small ? 1 : std::min(panels, std::max(coarse, wanted));
+  // A group's row blocks follow each other: its panels are read from memory once.
+  team_.parallel_for(groups * row_blocks, [&](int item, int) {
+    const Part group = part_of(panels, groups, item / row_blocks);
+    const Part rows = part_of(n, row_blocks, item % row_blocks);
+    const int column = group.begin * kPanel;
+    GemmArgs g = panel_gemm(w, group, x + int64_t{rows.begin} * ldx, ldx, rows.size());
+    g.y = y + int64_t{rows.begin} * ldy + column;
+    g.ldy = ldy;
+    g.n = std::min(w.n, group.end * kPanel) - column;
+    kernels_.gemm(g);
+  });
+}
+
+}  // namespace asap

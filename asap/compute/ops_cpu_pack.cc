@@ -1,0 +1,92 @@
+// Packing: stored matrices to panels. Runs once per weight at load, rows converted exactly: bf16
+// sources stay bf16, all others (f32, f16, dequantised fp8) become f32.
+#include <algorithm>
+#include <vector>
+
+#include "asap/base/check.h"
+#include "asap/compute/convert.h"
+#include "asap/compute/ops_cpu.h"
+
+namespace asap {
+
+namespace {
+
+constexpr int kHalf = kPanel / 2;
+
+// rows [columns of the panel][k] to one panel.
+void fill_panel(const float* rows, int k, bool bf16, std::byte* panel) {
+  if (bf16) {
+    auto* out = reinterpret_cast<uint16_t*>(panel);
+    for (int i = 0; i < k; ++i) {
+      for (int c = 0; c < kPanel; ++c) {
+        out[(i / 2 * kPanel + c) * 2 + i % 2] = f32_to_bf16(rows[int64_t{c} * k + i]);
+      }
+    }
+    return;
+  }
+  auto* out = reinterpret_cast<float*>(panel);
+  for (int i = 0; i < k; ++i) {
+    for (int c = 0; c < kPanel; ++c) out[i * kPanel + c] = rows[int64_t{c} * k + i];
+  }
+}
+
+}  // namespace
+
+// read_row(r, out) gives row r < n, k elements.
+template <typename ReadRow>
+Matrix OpsCpu::pack_panels(int n, int k, bool bf16, Arena& arena, const ReadRow& read_row) {
+  Matrix w{n, k, bf16 ? DType::bf16 : DType::f32, nullptr, 0};
+  const int panels = (n + kPanel - 1) / kPanel;
+  w.bytes = static_cast<uint64_t>(panels * panel_bytes(w));
+  std::byte* data = arena.allocate(w.bytes);
+  w.data = data;
+  std::vector<std::vector<float>> buffers(static_cast<size_t>(team_.threads()));
+  team_.parallel_for(panels, [&](int panel, int thread) {
+    std::vector<float>& rows = buffers[static_cast<size_t>(thread)];
+    rows.assign(static_cast<size_t>(kPanel) * static_cast<size_t>(k), 0.0f);
+    const int end = std::min(n, (panel + 1) * kPanel);
+    for (int r = panel * kPanel; r < end; ++r) {
+      read_row(r, rows.data() + int64_t{r - panel * kPanel} * k);
+    }
+    fill_panel(rows.data(), k, bf16, data + panel * panel_bytes(w));
+  });
+  return w;
+}
+
+Matrix OpsCpu::pack(const TensorView& w, Arena& arena) {
+  return pack_panels(w.rows, w.cols, w.dtype == DType::bf16, arena,
+                     [&](int r, float* out) { w.read_row(r, out); });
+}
+
+ExpertMatrix OpsCpu::pack_expert(const TensorView& gate, const TensorView& up,
+                                 const TensorView& down, Arena& arena) {
+  CHECK(gate.rows == up.rows && gate.cols == up.cols && down.cols == gate.rows,
+        "gate {}x{}, up {}x{}, down {}x{}", gate.rows, gate.cols, up.rows, up.cols, down.rows,
+        down.cols);
+  const int padded = static_cast<int>(round_up(gate.rows, kHalf));
+  const bool bf16 = gate.dtype == DType::bf16 && up.dtype == DType::bf16;
+  // Packed row r: half panels of gate and up take turns; rows past the matrix stay zero.
+  Matrix gate_up = pack_panels(2 * padded, gate.cols, bf16, arena, [&](int r, float* out) {
+    const int row = r / kPanel * kHalf + r % kHalf;
+    if (row < gate.rows) (r % kPanel < kHalf ? gate : up).read_row(row, out);
+  });
+  gate_up.n = 2 * gate.rows;
+  return {gate.cols, gate.rows, gate_up, pack(down, arena)};
+}
+
+MlaHead OpsCpu::pack_mla_head(const TensorView& kv_b, int nope, int v, Arena& arena) {
+  MlaHead head;
+  const TensorView k_up = kv_b.slice_rows(0, nope);
+  head.k_up = pack(k_up, arena);
+  head.v_up = pack(kv_b.slice_rows(nope, nope + v), arena);
+  const int latent = kv_b.cols;
+  std::vector<float> rows(static_cast<size_t>(nope) * static_cast<size_t>(latent));
+  for (int r = 0; r < nope; ++r) k_up.read_row(r, rows.data() + int64_t{r} * latent);
+  head.q_absorb =
+      pack_panels(latent, nope, kv_b.dtype == DType::bf16, arena, [&](int r, float* out) {
+        for (int c = 0; c < nope; ++c) out[c] = rows[static_cast<size_t>(int64_t{c} * latent + r)];
+      });
+  return head;
+}
+
+}  // namespace asap

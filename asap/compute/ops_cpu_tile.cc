@@ -1,0 +1,62 @@
+#include "asap/compute/ops_cpu_tile.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace asap {
+
+void AttendTile::begin(int rows_now, int width) {
+  rows = rows_now;
+  ldo = (width + kPanel - 1) / kPanel * kPanel;
+  std::fill_n(o, rows * ldo, 0.0f);
+  std::fill_n(max, rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(sum, rows, 0.0f);
+}
+
+void AttendTile::block(const KernelTable& kernels, int first_key, const float* query, int64_t ldq,
+                       int d, const float* k, int64_t panel_floats, const float* v, int64_t ldv) {
+  const auto first = static_cast<int>(std::upper_bound(limit, limit + rows, first_key) - limit);
+  const int count = rows - first;
+  if (count == 0) return;
+  for (int r = first; r < rows; ++r) visible[r] = std::min(limit[r] - first_key, kKeyBlock);
+  const int used = visible[rows - 1];
+
+  GemmArgs scores;
+  scores.x = query + first * ldq;
+  scores.ldx = ldq;
+  scores.rows = count;
+  scores.k = d;
+  scores.w = k;
+  scores.panel_bytes = panel_floats * static_cast<int64_t>(sizeof(float));
+  scores.y = s + first * kKeyBlock;
+  scores.ldy = kKeyBlock;
+  scores.n = used > kPanel ? kKeyBlock : kPanel;
+  kernels.gemm(scores);
+
+  kernels.softmax({scores.y, count, visible + first, max + first, sum + first, alpha + first});
+
+  // Keys beyond `used` have probability 0 for every row of the tile: adding 0·v changes at most the
+  // sign of a zero, and finish() makes zeros positive.
+  GemmArgs values;
+  values.x = scores.y;
+  values.ldx = kKeyBlock;
+  values.rows = count;
+  values.k = used;
+  values.w = v;
+  values.ldw = ldv;
+  values.panel_bytes = kPanel * static_cast<int64_t>(sizeof(float));
+  values.y = o + first * ldo;
+  values.ldy = ldo;
+  values.n = static_cast<int>(ldo);
+  values.scale = alpha + first;
+  values.mode = GemmMode::accumulate;
+  kernels.gemm(values);
+}
+
+void AttendTile::finish(const KernelTable& kernels, int row, int count, int width, float* out,
+                        int64_t ld) {
+  for (int r = row; r < row + count; ++r) alpha[r] = 1.0f / sum[r];
+  kernels.scale_rows(o + row * ldo, ldo, alpha + row, count, width, out, ld);
+}
+
+}  // namespace asap

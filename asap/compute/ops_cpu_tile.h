@@ -1,0 +1,39 @@
+// AttendTile: causal attention of some query rows, key block by key block, with a running maximum
+// and sum (the flash recipe). Every kind of attention of the CPU ends here.
+//
+// A row's result depends on the row alone: blocks come in one order, each step treats one block of
+// kKeyBlock keys, keys that a row does not see have probability 0, and blocks of which it sees
+// nothing are skipped for that row.
+#pragma once
+
+#include <cstdint>
+
+#include "asap/compute/kernels/table.h"
+
+namespace asap {
+
+struct AttendTile {
+  // Scratch, sized by reserve().
+  float* q = nullptr;          // [rows, ldq], times scale·log2(e)
+  float* s = nullptr;          // [rows, kKeyBlock]
+  float* o = nullptr;          // [rows, ldo] unnormalised output
+  float* max = nullptr;        // [rows]
+  float* sum = nullptr;        // [rows]
+  float* alpha = nullptr;      // [rows]
+  int32_t* limit = nullptr;    // [rows] keys that a row sees in all, ascending over rows
+  int32_t* visible = nullptr;  // [rows] keys that it sees in the present block
+
+  int rows = 0;
+  int64_t ldo = 0;  // a multiple of kPanel
+
+  // Starts `rows` rows with outputs of `width` elements; the caller sets limit[].
+  void begin(int rows_now, int width);
+  // The block of keys [first_key, first_key + kKeyBlock). k: [2][d4][32], panel_floats apart; v:
+  // rows of at least ldo, ldv apart; query rows (length d) are ldq apart.
+  void block(const KernelTable& kernels, int first_key, const float* query, int64_t ldq, int d,
+             const float* k, int64_t panel_floats, const float* v, int64_t ldv);
+  // Rows [row, row + count) to out, normalised.
+  void finish(const KernelTable& kernels, int row, int count, int width, float* out, int64_t ld);
+};
+
+}  // namespace asap

@@ -1,0 +1,114 @@
+// Bpe: the "model" of tokenizer.json, byte-level byte-pair encoding.
+//
+// Tokens of the file are written in GPT-2's alphabet, one printable character per byte. They are
+// translated once at load; encoding works on plain bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "asap/base/result.h"
+
+namespace asap {
+
+constexpr int32_t kMaxTokenId = 1 << 24;  // exclusive
+
+// Lets a map keyed by string be asked with a string_view.
+struct StringHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+using TokenIds = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
+
+// The bytes that `token` spells in the byte alphabet; nothing if one of its characters is not of
+// that alphabet.
+std::optional<std::string> bytes_of_alphabet(std::string_view token);
+
+// Flat hash map from a pair of ids to its merge. Open addressing, half full at most.
+class MergeTable {
+ public:
+  struct Merge {
+    uint32_t rank;
+    int32_t result;
+  };
+  explicit MergeTable(size_t merges = 0);
+  void set(int32_t left, int32_t right, Merge merge);  // replaces
+  const Merge* find(int32_t left, int32_t right) const;
+
+ private:
+  struct Slot {
+    uint64_t key = kEmpty;
+    Merge merge{};
+  };
+  static constexpr uint64_t kEmpty = ~uint64_t{0};
+  size_t slot_of(uint64_t key) const;
+  std::vector<Slot> slots_;  // a power of two
+};
+
+class Bpe {
+ public:
+  // Errors: invalid; unsupported for SentencePiece-style models (byte_fallback) and other kinds, by
+  // name.
+  static Result<Bpe> parse(const nlohmann::json& model);
+
+  const TokenIds& vocab() const { return vocab_; }  // by the text in the file
+
+ private:
+  friend class BpeEncoder;
+
+  Status read_vocab(const nlohmann::json& model);
+  Status read_merges(const nlohmann::json& model);
+  Status read_options(const nlohmann::json& model);
+  void find_whole_tokens();
+
+  TokenIds vocab_;
+  TokenIds whole_tokens_;                // by bytes: a piece that is just this is just this token
+  std::array<int32_t, 256> byte_ids_{};  // -1: no token for this byte
+  MergeTable merges_;
+  int32_t unknown_ = -1;  // -1: a byte without token gives nothing
+  bool fuse_unknown_ = false;
+  bool ignore_merges_ = false;
+};
+
+// Encodes the pieces of one text. Remembers where in the output a piece was encoded before, so that
+// a repeated word costs one look-up; the pieces must outlive the encoder.
+class BpeEncoder {
+ public:
+  BpeEncoder(const Bpe& bpe, size_t text_bytes, std::vector<int32_t>* out);
+  void add(std::string_view piece);
+  // Without memory of earlier pieces, so `piece` need not stay.
+  void encode(std::string_view piece);
+
+ private:
+  struct Symbol {
+    int32_t id;  // -1: merged into its left neighbour
+    int32_t previous, next;
+  };
+  struct Candidate {
+    uint64_t order;  // rank, then position
+    int32_t result;
+    bool operator<(const Candidate& other) const { return order > other.order; }  // a min-heap
+  };
+  struct Seen {
+    std::string_view piece;
+    size_t begin = 0, count = 0;  // its ids in `out_`
+  };
+
+  void load_symbols(std::string_view piece);
+  void push_candidate(int32_t left);
+  void merge();
+
+  const Bpe& bpe_;
+  std::vector<int32_t>* out_;
+  std::vector<Seen> seen_;  // direct-mapped, a power of two
+  std::vector<Symbol> symbols_;
+  std::vector<Candidate> heap_;
+};
+
+}  // namespace asap

@@ -1,0 +1,81 @@
+// Every checkpoint that comes with ASAP loads and binds, whichever style its config.json has.
+#include "asap/model/test_support.h"
+#include "asap/model/weights.h"
+
+namespace asap {
+namespace {
+
+using Json = nlohmann::json;
+
+class GoldenFiles : public testing::TestWithParam<const char*> {
+ protected:
+  const std::string directory_ = golden_directory(GetParam());
+  const Json golden_ = Json::parse(read_all(directory_ + "/golden.json"));
+};
+
+TEST_P(GoldenFiles, EveryConfigGivesTheSameSpec) {
+  const auto spec = load_spec(directory_);
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->layers, golden_["num_layers"].get<int>());
+  EXPECT_EQ(spec->vocab, golden_["vocab_size"].get<int>());
+  std::vector<int> moe_layers;
+  for (int layer = 0; layer < spec->layers; ++layer) {
+    if (spec->moe_layer[static_cast<size_t>(layer)] != 0) moe_layers.push_back(layer);
+  }
+  EXPECT_EQ(moe_layers, golden_["moe_layers"].get<std::vector<int>>());
+  ASSERT_FALSE(golden_["alt_configs"].empty());
+  for (const auto& name : golden_["alt_configs"].get<std::vector<std::string>>()) {
+    const auto other = parse_spec(read_all(directory_ + "/" + name), name);
+    ASSERT_TRUE(other) << other.error().message;
+    EXPECT_EQ(*other, *spec) << name;
+  }
+}
+
+// Binding finds every tensor, and the embedding of a prompt's last token is the first row of its
+// residual stream.
+TEST_P(GoldenFiles, BindsAndReadsTheEmbedding) {
+  const auto spec = load_spec(directory_);
+  ASSERT_TRUE(spec) << spec.error().message;
+  const auto checkpoint = Checkpoint::open(directory_);
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto weights = bind_weights(*checkpoint, *spec);
+  ASSERT_TRUE(weights) << weights.error().message;
+  ASSERT_EQ(weights->layers.size(), static_cast<size_t>(spec->layers));
+
+  const std::string expected = read_all(directory_ + "/golden.f32");
+  const auto hidden = static_cast<size_t>(spec->hidden);
+  for (const Json& prompt : golden_["cases"]) {
+    std::vector<float> want(hidden), got(hidden);
+    const size_t offset = prompt["hidden"]["offset"].get<size_t>() * sizeof(float);
+    ASSERT_LE(offset + hidden * sizeof(float), expected.size());
+    std::memcpy(want.data(), expected.data() + offset, hidden * sizeof(float));
+    weights->embed.read_row(prompt["prompt"].back().get<int>(), got.data());
+    EXPECT_EQ(got, want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenFiles,
+                         testing::Values("deepseek_v32", "deepseek_v32_negbias",
+                                         "deepseek_v32_bf16", "deepseek_v32_fp8",
+                                         "deepseek_v3_mtp_shards", "deepseek_v3_noqlora",
+                                         "deepseek_v3_fp8", "qwen3_moe", "qwen3_moe_sparse_step",
+                                         "qwen3_moe_tied_v5"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+TEST(DemoModel, LoadsAndBinds) {
+  const std::string directory = std::string(ASAP_SOURCE_DIR) + "/models/asap-tiny-moe";
+  const auto spec = load_spec(directory);
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->model_type, "deepseek_v3");
+  EXPECT_EQ(spec->moe_layers(), 4);
+  EXPECT_TRUE(spec->tied_embeddings);
+  const auto checkpoint = Checkpoint::open(directory);
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const auto weights = bind_weights(*checkpoint, *spec);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(weights->lm_head.data, weights->embed.data);
+  EXPECT_EQ(weights->layers[1].router_bias.dtype, DType::f32);
+}
+
+}  // namespace
+}  // namespace asap

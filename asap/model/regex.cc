@@ -1,0 +1,161 @@
+#include "asap/model/regex.h"
+
+#include <oniguruma.h>
+
+#include <mutex>
+
+#include "asap/model/utf8.h"
+
+namespace asap {
+
+namespace {
+
+constexpr size_t kMaxPatternBytes = 64 << 10;
+constexpr unsigned kMaxParseDepth = 256;
+
+// Oniguruma's tables are global: initialised once, and patterns are compiled one at a time.
+std::mutex& compile_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+bool initialise() {
+  static const bool done = [] {
+    OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
+    onig_set_parse_depth_limit(kMaxParseDepth);
+    onig_set_warn_func(onig_null_warn);
+    onig_set_verb_warn_func(onig_null_warn);
+    return onig_initialize(encodings, 1) == ONIG_NORMAL;
+  }();
+  return done;
+}
+
+const OnigUChar* bytes(const char* text) {
+  return reinterpret_cast<const OnigUChar*>(text);
+}
+
+// One walk over a text: owns what Oniguruma needs per search.
+class Searcher {
+ public:
+  Searcher(OnigRegex pattern, std::string_view text)
+      : pattern_(pattern),
+        begin_(bytes(text.data())),
+        end_(begin_ + text.size()),
+        region_(onig_region_new()),
+        limits_(onig_new_match_param()) {
+    const unsigned long limit = 10'000'000 + 64 * static_cast<unsigned long>(text.size());
+    onig_set_retry_limit_in_match_of_match_param(limits_, limit);
+    onig_set_retry_limit_in_search_of_match_param(limits_, limit);
+  }
+  ~Searcher() {
+    onig_region_free(region_, 1);
+    onig_free_match_param(limits_);
+  }
+  Searcher(const Searcher&) = delete;
+  Searcher& operator=(const Searcher&) = delete;
+
+  // The leftmost match that begins at `from` or later.
+  bool next(size_t from, Span* match) {
+    const OnigUChar* at = begin_ + from;
+    // Nearly every match of a pre-tokenizer begins where the last one ended, and asking for that
+    // costs no region.
+    const int length =
+        onig_match_with_param(pattern_, begin_, end_, at, nullptr, ONIG_OPTION_NONE, limits_);
+    if (length >= 0) {
+      *match = {from, from + static_cast<size_t>(length)};
+      return true;
+    }
+    if (length != ONIG_MISMATCH || at == end_) return false;
+    const int found = onig_search_with_param(pattern_, begin_, end_, at, end_, region_,
+                                             ONIG_OPTION_NONE, limits_);
+    if (found < 0) return false;
+    *match = {static_cast<size_t>(region_->beg[0]), static_cast<size_t>(region_->end[0])};
+    return true;
+  }
+
+ private:
+  OnigRegex pattern_;
+  const OnigUChar* begin_;
+  const OnigUChar* end_;
+  OnigRegion* region_;
+  OnigMatchParam* limits_;
+};
+
+bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+
+// End of the plain word (regex.h, ascii_words) that begins at `from`, or `from`.
+size_t ascii_word_end(std::string_view text, size_t from) {
+  size_t at = from;
+  if (at < text.size() && text[at] == ' ') ++at;
+  if (at < text.size() && is_upper(text[at])) ++at;
+  const size_t lower = at;
+  while (at < text.size() && is_lower(text[at])) ++at;
+  if (at == lower) return from;
+  if (at == text.size()) return at;
+  const char next = text[at];
+  const bool ends = static_cast<unsigned char>(next) < 0x80 && next != '\'' && !is_upper(next);
+  return ends ? at : from;
+}
+
+bool has_ctype(char32_t code, unsigned ctype) {
+  return initialise() && ONIG_ENCODING_UTF8->is_code_ctype(code, ctype) != 0;
+}
+
+}  // namespace
+
+void Regex::Free::operator()(re_pattern_buffer* pattern) const {
+  onig_free(pattern);
+}
+
+Result<Regex> Regex::compile(std::string_view pattern) {
+  if (pattern.size() > kMaxPatternBytes) {
+    return fail(Code::invalid, "regex of {} bytes exceeds {}", pattern.size(), kMaxPatternBytes);
+  }
+  const std::lock_guard lock(compile_mutex());
+  if (!initialise()) return fail(Code::internal, "Oniguruma does not initialise");
+  OnigRegex compiled = nullptr;
+  OnigErrorInfo info;
+  const OnigUChar* begin = bytes(pattern.data());
+  const int rc = onig_new(&compiled, begin, begin + pattern.size(), ONIG_OPTION_NONE,
+                          ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
+  if (rc != ONIG_NORMAL) {
+    OnigUChar message[ONIG_MAX_ERROR_MESSAGE_LEN] = {};
+    onig_error_code_to_str(message, rc, &info);
+    return fail(Code::invalid, "regex \"{}\" does not compile: {}", pattern.substr(0, 200),
+                repair_utf8(reinterpret_cast<const char*>(message)));
+  }
+  return Regex(compiled);
+}
+
+void Regex::find_all(std::string_view text, bool ascii_words, std::vector<Span>* matches) const {
+  Searcher searcher(pattern_.get(), text);
+  size_t from = 0;
+  bool after_match = false;  // `from` is where the last match ended
+  while (from <= text.size()) {
+    Span match{from, ascii_words ? ascii_word_end(text, from) : from};
+    if (match.end == from && !searcher.next(from, &match)) return;
+    if (match.begin == match.end && after_match && match.begin == from) {
+      from += from < text.size() ? utf8_at(text, from).length : 1;
+      after_match = false;
+      continue;
+    }
+    matches->push_back(match);
+    from = match.end;
+    after_match = true;
+  }
+}
+
+bool is_word_char(char32_t code) {
+  return has_ctype(code, ONIGENC_CTYPE_WORD) || code == 0x200C || code == 0x200D;
+}
+
+bool is_space_char(char32_t code) {
+  return has_ctype(code, ONIGENC_CTYPE_SPACE);
+}
+
+}  // namespace asap

@@ -1,0 +1,50 @@
+// Checkpoint: the safetensors files of a model directory, memory-mapped; nothing in them is
+// trusted.
+//
+// Accepts model.safetensors, or the shards named by model.safetensors.index.json. Opening reads
+// headers only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "asap/base/result.h"
+#include "asap/base/units.h"
+
+namespace asap {
+
+struct StoredTensor {
+  std::string dtype;           // as in the header: "F32", "BF16", "F16", "F8_E4M3", ...
+  std::vector<int64_t> shape;  // row-major
+  const std::byte* data = nullptr;
+  uint64_t bytes = 0;
+  int file = 0;  // index into Checkpoint::files()
+};
+
+class Checkpoint {
+ public:
+  // Errors: not_found (directory or file), invalid (truncated, overlapping, out-of-range or
+  // malformed header; a shard that lacks a tensor of the index). Every message names file and
+  // tensor.
+  static Result<Checkpoint> open(const std::string& directory);
+
+  const StoredTensor* find(const std::string& name) const;
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  const std::vector<std::string>& files() const { return files_; }
+  uint64_t total_bytes() const;
+
+ private:
+  struct Mapping;  // one mapped file; unmapped with the last copy
+  std::vector<std::shared_ptr<Mapping>> mappings_;
+  std::vector<std::string> files_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+// Parses one file's header: `bytes` is the whole file. Fuzzed.
+Status parse_safetensors(const std::byte* bytes, uint64_t size, const std::string& file,
+                         std::map<std::string, StoredTensor>* out);
+
+}  // namespace asap

@@ -1,0 +1,314 @@
+#include "asap/model/weights.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "asap/model/families/family.h"
+
+namespace asap {
+
+namespace {
+
+constexpr int64_t kScaleBlock = 128;  // of FP8 weights, rows and columns
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+// Finds tensors by name, checks them, and remembers which were used and the first problem. After a
+// problem every view is empty, so that binding ends quickly.
+class Binder {
+ public:
+  Binder(const Checkpoint& checkpoint, const ModelSpec& spec)
+      : checkpoint_(checkpoint), spec_(spec) {}
+
+  bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
+  bool failed() const { return !error_.message.empty(); }
+
+  TensorView matrix(const std::string& name, int rows, int cols);  // [rows, cols]
+  TensorView vector(const std::string& name, int width);           // [width]
+  // Part `index` of a stack [count, rows, cols].
+  TensorView stacked(const std::string& name, int count, int index, int rows, int cols);
+
+  // The first problem, if any; a tensor that nobody asked for is one.
+  Status finish();
+
+ private:
+  // The whole tensor of that shape; only its data, type and scales are set.
+  TensorView typed(const std::string& name, const std::vector<int64_t>& shape);
+  void attach_scales(const StoredTensor& tensor, TensorView* view);
+  bool ignorable(const std::string& name) const;
+  TensorView problem(Code code, std::string message) {
+    if (!failed()) error_ = {code, std::move(message)};
+    return {};
+  }
+
+  const Checkpoint& checkpoint_;
+  const ModelSpec& spec_;
+  std::unordered_set<const StoredTensor*> used_;
+  Error error_;
+};
+
+TensorView Binder::matrix(const std::string& name, int rows, int cols) {
+  TensorView view = typed(name, {rows, cols});
+  view.rows = rows;
+  view.stride = view.cols = cols;
+  return view;
+}
+
+TensorView Binder::vector(const std::string& name, int width) {
+  TensorView view = typed(name, {width});
+  view.rows = 1;
+  view.stride = view.cols = width;
+  return view;
+}
+
+TensorView Binder::stacked(const std::string& name, int count, int index, int rows, int cols) {
+  TensorView view = typed(name, {count, rows, cols});
+  view.rows = rows;
+  view.stride = view.cols = cols;
+  if (view) {
+    const auto part = static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols);
+    view.data += static_cast<uint64_t>(index) * part * dtype_bytes(view.dtype);
+  }
+  return view;
+}
+
+TensorView Binder::typed(const std::string& name, const std::vector<int64_t>& shape) {
+  if (failed()) return {};
+  const StoredTensor* tensor = checkpoint_.find(name);
+  if (tensor == nullptr) {
+    return problem(Code::not_found,
+                   fmt::format("the checkpoint lacks the tensor {} {}", name, shape_text(shape)));
+  }
+  used_.insert(tensor);
+  if (tensor->shape != shape) {
+    return problem(Code::invalid, fmt::format("tensor {} has shape {}, but config.json asks for {}",
+                                              name, shape_text(tensor->shape), shape_text(shape)));
+  }
+  TensorView view;
+  view.name = name;
+  view.data = tensor->data;
+  if (tensor->dtype == "F32") {
+    view.dtype = DType::f32;
+  } else if (tensor->dtype == "BF16") {
+    view.dtype = DType::bf16;
+  } else if (tensor->dtype == "F16") {
+    view.dtype = DType::f16;
+  } else if (tensor->dtype == "F8_E4M3" && shape.size() == 2) {
+    view.dtype = DType::f8_e4m3;
+    attach_scales(*tensor, &view);
+  } else {
+    return problem(Code::unsupported,
+                   fmt::format("tensor {} {} is stored as {}; supported are F32, BF16, F16, and "
+                               "for matrices F8_E4M3 with 128x128 block scales",
+                               name, shape_text(shape), tensor->dtype));
+  }
+  return view;
+}
+
+void Binder::attach_scales(const StoredTensor& tensor, TensorView* view) {
+  const std::string name = view->name + "_scale_inv";
+  const StoredTensor* scales = checkpoint_.find(name);
+  if (scales == nullptr) {
+    problem(Code::not_found, fmt::format("the checkpoint lacks {}, the block scales of the "
+                                         "F8_E4M3 tensor {}",
+                                         name, view->name));
+    return;
+  }
+  used_.insert(scales);
+  const std::vector<int64_t> shape = {(tensor.shape[0] + kScaleBlock - 1) / kScaleBlock,
+                                      (tensor.shape[1] + kScaleBlock - 1) / kScaleBlock};
+  if (scales->shape != shape) {
+    problem(Code::invalid,
+            fmt::format("tensor {} has shape {}; 128x128 blocks of {} need {}", name,
+                        shape_text(scales->shape), shape_text(tensor.shape), shape_text(shape)));
+    return;
+  }
+  if (scales->dtype != "F32" && scales->dtype != "BF16") {
+    problem(Code::unsupported, fmt::format("tensor {} is stored as {}; block scales are supported "
+                                           "as F32 and BF16",
+                                           name, scales->dtype));
+    return;
+  }
+  view->scales = scales->data;
+  view->scale_dtype = scales->dtype == "F32" ? DType::f32 : DType::bf16;
+  view->scale_cols = static_cast<int>(shape[1]);
+}
+
+// Without meaning here: layers beyond the model (multi-token prediction), tables that can be
+// computed, cache scales, and a copy of the tied embedding.
+bool Binder::ignorable(const std::string& name) const {
+  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".k_scale") ||
+      name.ends_with(".v_scale")) {
+    return true;
+  }
+  if (spec_.tied_embeddings && name == "lm_head.weight") return true;
+  const std::string prefix = "model.layers.";
+  if (!name.starts_with(prefix)) return false;
+  const size_t dot = name.find('.', prefix.size());
+  if (dot == std::string::npos) return false;
+  const std::string layer = name.substr(prefix.size(), dot - prefix.size());
+  if (layer.empty() || layer.size() > 6) return false;
+  if (layer.find_first_not_of("0123456789") != std::string::npos) return false;
+  return std::stoi(layer) >= spec_.layers;
+}
+
+Status Binder::finish() {
+  std::vector<std::string> unknown;
+  size_t count = 0;
+  for (const auto& [name, tensor] : checkpoint_.tensors()) {
+    if (failed() || used_.contains(&tensor) || ignorable(name)) continue;
+    if (++count <= 3) unknown.push_back(name);
+  }
+  if (count > 0) {
+    problem(Code::unsupported,
+            fmt::format("{} tensors of the checkpoint have no use in a {} as config.json describes "
+                        "it: {}{}",
+                        count, spec_.model_type, fmt::join(unknown, ", "),
+                        count > unknown.size() ? ", ..." : ""));
+  }
+  if (failed()) return tl::unexpected<Error>(error_);
+  return {};
+}
+
+// Binds one layer after another with the names of one family.
+class LayerBinder {
+ public:
+  LayerBinder(Binder& bind, const ModelSpec& spec, const TensorNames& names)
+      : bind_(bind), spec_(spec), names_(names) {}
+
+  LayerViews layer(int index);
+
+ private:
+  FfnViews ffn(const std::string& prefix, int intermediate);
+  void gqa(const std::string& prefix, LayerViews* out);
+  void mla(const std::string& prefix, LayerViews* out);
+  void indexer(const std::string& prefix, LayerViews* out);
+  void moe(const std::string& prefix, LayerViews* out);
+  FfnViews fused_expert(const std::string& prefix, int index);
+
+  Binder& bind_;
+  const ModelSpec& spec_;
+  const TensorNames& names_;
+};
+
+FfnViews LayerBinder::ffn(const std::string& prefix, int intermediate) {
+  return {bind_.matrix(prefix + names_.gate, intermediate, spec_.hidden),
+          bind_.matrix(prefix + names_.up, intermediate, spec_.hidden),
+          bind_.matrix(prefix + names_.down, spec_.hidden, intermediate)};
+}
+
+void LayerBinder::gqa(const std::string& prefix, LayerViews* out) {
+  const int d = spec_.head_dim;
+  out->q = bind_.matrix(prefix + "q_proj.weight", spec_.heads * d, spec_.hidden);
+  out->k = bind_.matrix(prefix + "k_proj.weight", spec_.kv_heads * d, spec_.hidden);
+  out->v = bind_.matrix(prefix + "v_proj.weight", spec_.kv_heads * d, spec_.hidden);
+  if (spec_.qk_norm_per_head) {
+    out->q_norm = bind_.vector(prefix + "q_norm.weight", d);
+    out->k_norm = bind_.vector(prefix + "k_norm.weight", d);
+  }
+}
+
+void LayerBinder::mla(const std::string& prefix, LayerViews* out) {
+  const int hidden = spec_.hidden;
+  const int q_rows = spec_.heads * spec_.qk_head();
+  const int kv_rows = spec_.heads * (spec_.qk_nope + spec_.v_head);
+  if (spec_.q_lora > 0) {
+    out->q_a = bind_.matrix(prefix + "q_a_proj.weight", spec_.q_lora, hidden);
+    out->q_a_norm = bind_.vector(prefix + "q_a_layernorm.weight", spec_.q_lora);
+    out->q_b = bind_.matrix(prefix + "q_b_proj.weight", q_rows, spec_.q_lora);
+  } else {
+    out->q = bind_.matrix(prefix + "q_proj.weight", q_rows, hidden);
+  }
+  out->kv_a =
+      bind_.matrix(prefix + "kv_a_proj_with_mqa.weight", spec_.kv_lora + spec_.qk_rope, hidden);
+  out->kv_a_norm = bind_.vector(prefix + "kv_a_layernorm.weight", spec_.kv_lora);
+  out->kv_b = bind_.matrix(prefix + "kv_b_proj.weight", kv_rows, spec_.kv_lora);
+  if (spec_.index_topk > 0) indexer(prefix + "indexer.", out);
+}
+
+void LayerBinder::indexer(const std::string& prefix, LayerViews* out) {
+  const int dim = spec_.index_dim;
+  out->index_q_b = bind_.matrix(prefix + "wq_b.weight", spec_.index_heads * dim, spec_.q_lora);
+  out->index_k = bind_.matrix(prefix + "wk.weight", dim, spec_.hidden);
+  out->index_k_norm = bind_.vector(prefix + "k_norm.weight", dim);
+  out->index_k_norm_bias = bind_.vector(prefix + "k_norm.bias", dim);
+  out->index_weights =
+      bind_.matrix(prefix + "weights_proj.weight", spec_.index_heads, spec_.hidden);
+}
+
+// gate_up_proj [N, 2I, H] holds the gate rows, then the up rows; down_proj is [N, H, I].
+FfnViews LayerBinder::fused_expert(const std::string& prefix, int index) {
+  const int width = spec_.moe_intermediate;
+  const int hidden = spec_.hidden;
+  const TensorView gate_up =
+      bind_.stacked(prefix + "gate_up_proj", spec_.experts, index, 2 * width, hidden);
+  FfnViews out;
+  out.down = bind_.stacked(prefix + "down_proj", spec_.experts, index, hidden, width);
+  if (gate_up) {
+    out.gate = gate_up.slice_rows(0, width);
+    out.up = gate_up.slice_rows(width, 2 * width);
+  }
+  return out;
+}
+
+void LayerBinder::moe(const std::string& prefix, LayerViews* out) {
+  out->router = bind_.matrix(prefix + names_.router, spec_.experts, spec_.hidden);
+  if (spec_.router.has_bias) {
+    out->router_bias = bind_.vector(prefix + names_.router_bias, spec_.experts);
+  }
+  if (spec_.shared_intermediate > 0) {
+    out->shared = ffn(prefix + names_.shared, spec_.shared_intermediate);
+  }
+  const std::string experts = prefix + "experts.";
+  const bool fused = bind_.has(experts + "gate_up_proj");
+  for (int e = 0; e < spec_.experts && !bind_.failed(); ++e) {
+    out->experts.push_back(fused ? fused_expert(experts, e)
+                                 : ffn(fmt::format("{}{}.", experts, e), spec_.moe_intermediate));
+  }
+}
+
+LayerViews LayerBinder::layer(int index) {
+  LayerViews out;
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  const std::string attention = prefix + names_.attention;
+  out.input_norm = bind_.vector(prefix + "input_layernorm.weight", spec_.hidden);
+  out.post_norm = bind_.vector(prefix + "post_attention_layernorm.weight", spec_.hidden);
+  if (spec_.attention == AttentionKind::mla) {
+    mla(attention, &out);
+  } else {
+    gqa(attention, &out);
+  }
+  out.o =
+      bind_.matrix(attention + "o_proj.weight", spec_.hidden, spec_.heads * spec_.v_head_width());
+  if (spec_.moe_layer[static_cast<size_t>(index)] != 0) {
+    moe(prefix + names_.moe, &out);
+  } else {
+    out.dense = ffn(prefix + names_.dense, spec_.dense_intermediate);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec) {
+  const Family* family = find_family(spec.model_type);
+  if (family == nullptr) {
+    return fail(Code::unsupported, "model_type {} is not supported", spec.model_type);
+  }
+  Binder bind(checkpoint, spec);
+  LayerBinder layers(bind, spec, family->names);
+  ModelWeights out;
+  out.embed = bind.matrix("model.embed_tokens.weight", spec.vocab, spec.hidden);
+  out.final_norm = bind.vector("model.norm.weight", spec.hidden);
+  out.lm_head =
+      spec.tied_embeddings ? out.embed : bind.matrix("lm_head.weight", spec.vocab, spec.hidden);
+  for (int layer = 0; layer < spec.layers && !bind.failed(); ++layer) {
+    out.layers.push_back(layers.layer(layer));
+  }
+  ASAP_TRY(bind.finish());
+  return out;
+}
+
+}  // namespace asap

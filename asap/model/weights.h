@@ -1,0 +1,56 @@
+// ModelWeights: every tensor of a checkpoint by its role, shapes checked against the ModelSpec.
+//
+// Views only: no tensor is read or copied here. A rank packs its slices from these views
+// (compute/).
+#pragma once
+
+#include <vector>
+
+#include "asap/base/result.h"
+#include "asap/model/safetensors.h"
+#include "asap/model/spec.h"
+#include "asap/model/tensor.h"
+
+namespace asap {
+
+struct FfnViews {
+  TensorView gate, up, down;  // [I, H], [I, H], [H, I]
+};
+
+struct LayerViews {
+  TensorView input_norm, post_norm;  // [H]
+
+  // gqa
+  TensorView q, k,
+      v;  // [heads·d, H], [kv_heads·d, H] ×2; mla without q_lora: q is [heads·(nope+rope), H]
+  TensorView q_norm, k_norm;  // [d] when qk_norm_per_head
+  // mla
+  TensorView q_a, q_a_norm, q_b;     // [q_lora, H], [q_lora], [heads·(nope+rope), q_lora]
+  TensorView kv_a, kv_a_norm, kv_b;  // [kv_lora+rope, H], [kv_lora], [heads·(nope+v), kv_lora]
+  // dsa
+  TensorView index_q_b, index_k;               // [index_heads·dim, q_lora], [dim, H]
+  TensorView index_k_norm, index_k_norm_bias;  // [dim]
+  TensorView index_weights;                    // [index_heads, H]
+  TensorView o;                                // [H, heads·v]
+
+  FfnViews dense;                  // dense layers
+  TensorView router, router_bias;  // [N, H], [N] (bias only if router.has_bias)
+  FfnViews shared;                 // if shared_intermediate > 0
+  std::vector<FfnViews>
+      experts;  // [N]; per-expert tensors and fused gate_up_proj/down_proj look alike here
+};
+
+struct ModelWeights {
+  TensorView embed;       // [V, H]
+  TensorView final_norm;  // [H]
+  TensorView lm_head;     // [V, H]; the embedding when tied
+  std::vector<LayerViews> layers;
+};
+
+// Errors: not_found names the missing tensor; invalid names a tensor of the wrong shape;
+// unsupported names a dtype, a quantisation, or up to three tensors that the architecture does not
+// use. Tensors without meaning here are skipped: prediction layers beyond the last, rotary tables,
+// cache scales.
+Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec);
+
+}  // namespace asap

@@ -1,0 +1,106 @@
+// Batcher: which sequences share the next batch of a group (length-aware batching). A batch holds,
+// in this order and up to S tokens:
+//   1. pieces of sequences that already live in the group: the next token of each that generates,
+//      first come first served; then the next part of prompts that were cut. Parts of a prompt run
+//      one after another, over the KV cache. One part always finds a place beside the tokens.
+//   2. waiting sequences in the queue's order, each with KV blocks for all it can ever need.
+//
+// A batch takes at least the knee, and its share of the backlog when other stages are free to take
+// the rest at once; with nobody else to take it, all that fits. A prompt is cut if it is longer
+// than S, or if it is the first to enter this batch and finds less room than it needs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "asap/base/result.h"
+#include "asap/policy/batch.h"
+#include "asap/policy/kv_blocks.h"
+#include "asap/policy/limits.h"
+#include "asap/policy/wait_queue.h"
+
+namespace asap {
+
+// What the instance offers to waiting sequences besides the batch that is being formed.
+struct Room {
+  int free_stages = 1;      // this one included
+  bool other_idle = false;  // another group has nothing to do
+  bool whole_group = true;  // no other batch runs in this group
+};
+
+class Batcher {
+ public:
+  explicit Batcher(const SchedulerLimits& limits);
+
+  // Errors: overloaded (the queue is full), invalid (it can never fit a group's KV cache).
+  Status admit(uint64_t id, int prompt, int max_tokens, Instant now);
+  // Fills `plan`, whose group and stage are set, and marks its sequences as running. No pieces:
+  // none can run there now.
+  void form(BatchPlan& plan, const Room& room, Instant now);
+
+  void on_sampled(uint64_t id, bool finished);
+  void on_batch_done(const BatchPlan& plan);
+  void on_cancel(uint64_t id);
+  // Returns the sequences that lived there and still wanted to go on.
+  std::vector<uint64_t> on_group_lost(int group);
+  void on_group_back(int group);
+
+  const WaitQueue& queue() const { return queue_; }
+  int resident() const { return static_cast<int>(sequences_.size() - queue_.size()); }
+  // A sequence that lives in the group can go on.
+  bool has_ready(int group) const;
+  // Cost of the prompt tokens that live in the group and that no batch has taken yet.
+  double backlog(int group) const;
+  // A prompt that runs alone (Pairing::paper).
+  bool exclusive(const SequenceState& sequence) const;
+  const KvBlocks& kv(int group) const { return groups_[static_cast<size_t>(group)].kv; }
+  std::span<const int32_t> blocks(uint64_t id) const { return sequences_.at(id).blocks; }
+  void check() const;
+
+ private:
+  struct Group {
+    explicit Group(int blocks) : kv(blocks) {}
+    KvBlocks kv;
+    std::vector<SequenceState*> singles;  // have one token to compute; first come first served
+    std::vector<SequenceState*> parts;    // cut prompts with tokens that no batch has taken, by key
+    bool lost = false;
+  };
+  // The batch being formed.
+  struct Draft {
+    BatchPlan& plan;
+    const Room& room;
+    Instant now;
+    int64_t target;        // tokens beyond which the backlog is left to other free stages
+    int prompts = 0;       // pieces of prompts
+    int entered = 0;       // sequences that leave the queue
+    bool passing = false;  // a sequence was left behind in the queue
+  };
+
+  Group& group_of(const BatchPlan& plan) { return groups_[static_cast<size_t>(plan.group)]; }
+  int room_tokens(const Draft& draft) const;
+  bool full(const Draft& draft) const;
+  void add_residents(Draft& draft);
+  void add_singles(Draft& draft, Group& group, int places);
+  void add_part(Draft& draft, Group& group);
+  void add_waiting(Draft& draft);
+  bool leave_to_others(const Draft& draft, const SequenceState& sequence) const;
+  bool fits(const Draft& draft, const SequenceState& sequence) const;
+  bool may_pass(const Draft& draft, SequenceState& sequence);
+  void add_piece(Draft& draft, SequenceState& sequence);
+  int roomiest_group() const;
+  void leave(SequenceState& sequence);
+  void check_group(size_t g) const;
+
+  const SchedulerLimits limits_;
+  const int smallest_cut_;  // tokens
+  std::unordered_map<uint64_t, SequenceState> sequences_;
+  WaitQueue queue_;
+  std::vector<Group> groups_;  // [D]
+  // A group that takes nobody in who comes after `held_for_`; -1: none.
+  int held_group_ = -1;
+  uint64_t held_for_ = 0;
+};
+
+}  // namespace asap

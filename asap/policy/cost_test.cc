@@ -1,0 +1,31 @@
+#include "asap/policy/cost.h"
+
+#include <gtest/gtest.h>
+
+namespace asap {
+namespace {
+
+TEST(CostTest, BatchIsSumOfPiecesAndConstant) {
+  const CostModel cost{2, 3, 5};
+  BatchPlan plan;
+  EXPECT_DOUBLE_EQ(cost.of(plan), 5);
+  plan.pieces = {{1, 0, 10, true}, {2, 100, 1, true}};
+  // 2·10·10 + 3·10, 2·1·(1 + 200) + 3, and 5.
+  EXPECT_DOUBLE_EQ(cost.of(plan), 230 + 405 + 5);
+}
+
+TEST(CostTest, CuttingAPromptKeepsItsPairs) {
+  const CostModel cost{1, 1, 0};
+  EXPECT_DOUBLE_EQ(cost.piece(100, 0), cost.piece(60, 0) + cost.piece(40, 60));
+}
+
+TEST(CostTest, ExpertsAreFlatBelowTheKnee) {
+  const ExpertCost cost{10, 0.005};
+  EXPECT_EQ(cost.knee_tokens(), 2000);
+  EXPECT_DOUBLE_EQ(cost.item(0), 10);
+  EXPECT_DOUBLE_EQ(cost.item(2000), 10);
+  EXPECT_DOUBLE_EQ(cost.item(4000), 20);
+}
+
+}  // namespace
+}  // namespace asap

@@ -1,0 +1,36 @@
+// SchedulerLimits: every bound and weight of the scheduling policies, with unit and default.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "asap/base/units.h"
+#include "asap/policy/cost.h"
+
+namespace asap {
+
+enum class Pairing : uint8_t {
+  refill,  // a freed stage gets its next batch at once
+  paper,   // all stages of a group start together, long prompts have the group for themselves
+};
+
+struct SchedulerLimits {
+  int groups = 1;               // D
+  int stages = 2;               // R
+  int max_batch_tokens = 2048;  // S
+  int max_batch_seqs = 64;
+  int kv_blocks = 0;    // per group
+  int knee_tokens = 0;  // batches below it wait for more while their group is busy
+  Duration max_wait = Duration::millis(30);
+  int max_queued = 4096;  // sequences waiting for a group; more are refused
+  int64_t max_queued_tokens = std::numeric_limits<int64_t>::max();  // their prompts
+  CostModel cost;
+  double kappa_ns = 0;  // nanoseconds of age that one unit of cost weighs in the queue order
+  // How long others may pass the first of the queue while it finds no KV blocks. After that one
+  // group takes nobody in until it has room.
+  Duration pass_bound = Duration::seconds(1);
+  Pairing pairing = Pairing::refill;
+  int exclusive_tokens = 16384;  // Pairing::paper: longer prompts run alone
+};
+
+}  // namespace asap

@@ -1,0 +1,37 @@
+// Agent: one object that looks at its inputs once, does what is ready, and never blocks. A real process gives each
+// agent a thread (runner.h); in one process a single thread steps them all.
+#pragma once
+
+#include <string>
+
+#include "asap/base/trace.h"
+#include "asap/base/units.h"
+
+namespace asap {
+
+class Agent {
+ public:
+  virtual ~Agent() = default;
+  // How much was done; 0 means that nothing was ready. `now` is the only time that the agent knows.
+  virtual int do_work(Instant now) = 0;
+  // "attention g0 t1", "moe e0 compute": in traces and in messages about who waits.
+  virtual std::string name() const = 0;
+  // What it waits for, in words; "" if nothing.
+  virtual std::string waiting_for() const { return {}; }
+};
+
+// The clock of spans in a trace: set by the driver, so agents stay free of clocks. Null: no tracing.
+struct Tracer {
+  TraceRing* ring = nullptr;
+  Instant (*clock)() = nullptr;
+  bool on() const { return ring != nullptr; }
+  Instant now() const { return ring != nullptr ? clock() : Instant{0}; }
+  void add(TraceEvent event, Instant begin) const {
+    if (ring == nullptr) return;
+    event.begin_ns = begin.ns;
+    event.end_ns = clock().ns;
+    ring->add(event);
+  }
+};
+
+}  // namespace asap

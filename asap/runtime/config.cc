@@ -1,0 +1,172 @@
+#include "asap/runtime/config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "asap/compute/attention_side.h"
+#include "asap/runtime/expert.h"
+#include "asap/wire/layout.h"
+
+namespace asap {
+
+// Names of config_to_json; the same names as the flags.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineConfig, model, data_parallel_size, tensor_parallel_size,
+                                   num_moe_ranks, stages, max_num_batched_tokens, max_num_seqs,
+                                   max_model_len, kv_cache_tokens, batch_wait_ms,
+                                   max_num_queued_reqs, threads_per_device, watchdog_timeout_s, ops,
+                                   dtype, return_logits, trace, trace_events)
+
+namespace {
+
+// Rows per expert from which its GEMM is compute-bound rather than bound by reading the weights (docs/performance.md).
+constexpr int kKneeRowsPerExpert = 32;
+
+struct Range {
+  const char* flag;
+  int value, low, high;
+};
+
+}  // namespace
+
+Status check_config(const EngineConfig& config) {
+  const Range ranges[] = {
+      {"--data-parallel-size", config.data_parallel_size, 1, 64},
+      {"--tensor-parallel-size", config.tensor_parallel_size, 1, 64},
+      {"--num-moe-ranks", config.num_moe_ranks, 1, 256},
+      {"--stages", config.stages, 1, 8},
+      {"--max-num-batched-tokens", config.max_num_batched_tokens, 1, 1 << 18},
+      {"--max-num-seqs", config.max_num_seqs, 1, 4096},
+      {"--max-model-len", config.max_model_len, 0, 1 << 22},
+      {"--kv-cache-tokens", config.kv_cache_tokens, 0, 1 << 28},
+      {"--batch-wait-ms", config.batch_wait_ms, 0, 60'000},
+      {"--max-num-queued-reqs", config.max_num_queued_reqs, 1, 1 << 20},
+      {"--threads-per-device", config.threads_per_device, 0, 1024},
+      {"--watchdog-timeout", config.watchdog_timeout_s, 1, 86'400},
+  };
+  for (const Range& range : ranges) {
+    if (range.value < range.low || range.value > range.high) {
+      return fail(Code::invalid, "{} is {}; it must be between {} and {}", range.flag, range.value,
+                  range.low, range.high);
+    }
+  }
+  if (config.ops != "cpu" && config.ops != "ref") {
+    return fail(Code::invalid, "--ops is \"{}\"; it must be cpu or ref", config.ops);
+  }
+  if (config.dtype != "auto" && config.dtype != "bfloat16" && config.dtype != "float32") {
+    return fail(Code::invalid, "--dtype is \"{}\"; it must be auto, bfloat16 or float32",
+                config.dtype);
+  }
+  return {};
+}
+
+std::string config_to_json(const EngineConfig& config) { return nlohmann::json(config).dump(); }
+
+Result<EngineConfig> config_from_json(const std::string& text) {
+  try {
+    return nlohmann::json::parse(text).get<EngineConfig>();
+  } catch (const nlohmann::json::exception& error) {
+    return fail(Code::internal, "the front's configuration is unreadable: {}", error.what());
+  }
+}
+
+namespace {
+
+DType activation_type(const EngineConfig& config, const ModelSpec& spec) {
+  if (config.ops == "ref" || config.dtype == "float32") return DType::f32;
+  if (config.dtype == "bfloat16") return DType::bf16;
+  return spec.stored_dtype == DType::f32 ? DType::f32 : DType::bf16;
+}
+
+Geometry make_geometry(const EngineConfig& config, const ModelSpec& spec, int max_model_len) {
+  Geometry g;
+  g.groups = config.data_parallel_size;
+  g.ranks = config.tensor_parallel_size;
+  g.expert_ranks = config.num_moe_ranks;
+  g.stages = config.stages;
+  g.max_batch_tokens = config.max_num_batched_tokens;
+  g.max_batch_seqs = std::min(config.max_num_seqs, config.max_num_batched_tokens);
+  g.max_seq_blocks = (max_model_len + kKvBlock - 1) / kKvBlock;
+  g.hidden = spec.hidden;
+  g.layers = spec.layers;
+  g.moe_layers = spec.moe_layers();
+  g.experts = spec.experts;
+  g.top_k = spec.top_k;
+  g.vocab = spec.vocab;
+  g.gather_width = AttentionSide::gather_width(spec);
+  g.index_topk = spec.index_topk;
+  g.logits_rows = config.return_logits ? g.max_batch_seqs : 0;
+  g.activation = activation_type(config, spec);
+  return g;
+}
+
+}  // namespace
+
+Result<EnginePlan> make_plan(const EngineConfig& config, const ModelSpec& spec, int cores) {
+  ASAP_TRY(check_config(config));
+  ASAP_TRY(check_tensor_parallel(spec, config.tensor_parallel_size));
+  if (spec.moe_layers() == 0) {
+    return fail(Code::unsupported, "{} has no MoE layer; ASAP serves Mixture-of-Experts models",
+                config.model);
+  }
+  if (config.num_moe_ranks > spec.experts) {
+    return fail(Code::invalid, "--num-moe-ranks {} exceeds the model's {} experts; lower it",
+                config.num_moe_ranks, spec.experts);
+  }
+  EnginePlan plan;
+  plan.max_model_len = config.max_model_len > 0 ? config.max_model_len : spec.max_positions;
+  plan.geometry = make_geometry(config, spec, plan.max_model_len);
+  const int64_t wanted =
+      config.kv_cache_tokens > 0
+          ? config.kv_cache_tokens
+          : std::max<int64_t>(2 * int64_t{plan.max_model_len},
+                              int64_t{config.stages} * config.max_num_batched_tokens * 2);
+  plan.kv_blocks = static_cast<int>((wanted + kKvBlock - 1) / kKvBlock);
+  if (plan.kv_blocks < plan.geometry.max_seq_blocks) {
+    return fail(Code::invalid,
+                "--kv-cache-tokens {} cannot hold one sequence of --max-model-len {}; raise the "
+                "first or lower the second",
+                config.kv_cache_tokens, plan.max_model_len);
+  }
+  plan.knee_tokens = std::min(config.max_num_batched_tokens,
+                              kKneeRowsPerExpert * spec.experts / std::max(1, spec.top_k));
+  const int devices = plan.geometry.devices() - 1;
+  plan.threads = config.threads_per_device > 0 ? config.threads_per_device
+                                               : std::max(1, cores / std::max(1, devices));
+  // An expert rank's receive and send agents need a core each beside its team; the front one more.
+  plan.cores_short = cores < devices * plan.threads + 2 * config.num_moe_ranks + 1;
+  plan.limits = {config.max_num_batched_tokens, plan.max_model_len, piece_rows(plan.geometry)};
+  return plan;
+}
+
+std::string describe_plan(const EngineConfig& config, const ModelSpec& spec,
+                          const EnginePlan& plan) {
+  const Geometry& g = plan.geometry;
+  std::string out = fmt::format(
+      "{} ({}): D={} groups x T={} ranks, E={} expert ranks, R={} stages; S={} tokens per batch, "
+      "context {}, activations {}\n",
+      config.model, spec.model_type, g.groups, g.ranks, g.expert_ranks, g.stages,
+      g.max_batch_tokens, plan.max_model_len, dtype_name(g.activation));
+  for (int device = 0; device < g.devices(); ++device) {
+    const std::string name = device_name(g, device);
+    out += fmt::format("  {:16} window {:>12} bytes", name, window_bytes(g, device));
+    if (device > 0 && device < expert_device(g, 0)) {
+      out += fmt::format(
+          ", KV cache {} bytes",
+          static_cast<uint64_t>(plan.kv_blocks) * kKvBlock *
+              cache_bytes_per_token(spec, g.ranks, g.activation));
+    } else if (device >= expert_device(g, 0)) {
+      const Part own = part_of(g.experts, g.expert_ranks, device - expert_device(g, 0));
+      out += fmt::format(", experts [{}, {}) of {} layers", own.begin, own.end, g.moe_layers);
+    }
+    out += "\n";
+  }
+  out += fmt::format("{} threads per device, {}\n", plan.threads,
+                     plan.cores_short ? "agents share cores and never spin"
+                                      : "one core per agent, spinning before sleep");
+  out += "window of an expert rank (offset, slots x bytes):\n" + ExpertLayout(g).picture();
+  out += "window of an attention rank:\n" + AttentionLayout(g).picture();
+  out += "window of the front:\n" + FrontLayout(g).picture();
+  return out;
+}
+
+}  // namespace asap

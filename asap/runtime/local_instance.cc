@@ -1,0 +1,76 @@
+#include "asap/runtime/local_instance.h"
+
+#include <utility>
+
+#include "asap/runtime/clock.h"
+#include "asap/runtime/control.h"
+
+namespace asap {
+
+Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec,
+                                        Ops& ops) {
+  ASAP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(config.model));
+  ASAP_ASSIGN(const ModelWeights views, bind_weights(checkpoint, spec));
+  LocalWeights out;
+  for (int t = 0; t < config.tensor_parallel_size; ++t) {
+    out.attention.push_back(load_attention_weights(spec, checkpoint, views, t,
+                                                   config.tensor_parallel_size, ops, nullptr));
+  }
+  for (int e = 0; e < config.num_moe_ranks; ++e) {
+    out.experts.push_back(load_expert_weights(spec, views, e, config.num_moe_ranks, ops, nullptr));
+  }
+  return out;
+}
+
+LocalInstance::LocalInstance(const EngineConfig& config, const EnginePlan& plan,
+                             const ModelSpec& spec, const LocalWeights& weights, Ops& ops,
+                             Link& link, std::span<TraceRing* const> rings)
+    : link_(link) {
+  const Geometry& g = plan.geometry;
+  const auto tracer = [&](int device, int agent) -> Tracer {
+    if (rings.empty()) return {};
+    return {rings[static_cast<size_t>(device * kAgentsPerDevice + agent)], &monotonic_now};
+  };
+  scheduler_ = std::make_unique<Scheduler>(config, plan, spec, link.attach(kFrontDevice),
+                                           tracer(kFrontDevice, 0));
+  agents_.push_back(scheduler_.get());
+  for (int group = 0; group < g.groups; ++group) {
+    for (int t = 0; t < g.ranks; ++t) {
+      const int device = attention_device(g, group, t);
+      attention_.push_back(std::make_unique<AttentionAgent>(
+          g, group, t, weights.attention[static_cast<size_t>(t)], plan.kv_blocks, ops,
+          link.attach(device), tracer(device, 0)));
+      agents_.push_back(attention_.back().get());
+    }
+  }
+  for (int e = 0; e < g.expert_ranks; ++e) {
+    const int device = expert_device(g, e);
+    const Tracer tracers[] = {tracer(device, 0), tracer(device, 1), tracer(device, 2)};
+    experts_.push_back(std::make_unique<ExpertRank>(g, e, weights.experts[static_cast<size_t>(e)],
+                                                    ops, link, tracers));
+    for (Agent* agent :
+         {&experts_.back()->receive(), &experts_.back()->compute(), &experts_.back()->send()}) {
+      agents_.push_back(agent);
+    }
+  }
+}
+
+int LocalInstance::step(Instant now, Prng* order) {
+  link_.deliver(now);
+  if (order != nullptr) {
+    for (size_t i = agents_.size(); i > 1; --i) std::swap(agents_[i - 1], agents_[order->below(i)]);
+  }
+  int done = 0;
+  for (Agent* agent : agents_) done += agent->do_work(now);
+  return done;
+}
+
+std::string LocalInstance::waiting_for() const {
+  std::string out;
+  for (const auto& agent : attention_) {
+    out += fmt::format("{}: {}\n", agent->name(), agent->waiting_for());
+  }
+  return out;
+}
+
+}  // namespace asap

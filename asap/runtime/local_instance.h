@@ -1,0 +1,49 @@
+// LocalInstance: all devices of an instance in this process, on one thread that steps every agent. The same agents, link
+// messages and scheduler as between processes; only the driver differs. `asap run --in-process` uses it with the real
+// clock; tests step it under a virtual one, with seeded delays, reordered messages and shuffled agents.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "asap/base/prng.h"
+#include "asap/compute/attention_side.h"
+#include "asap/runtime/attention.h"
+#include "asap/runtime/config.h"
+#include "asap/runtime/expert.h"
+#include "asap/runtime/scheduler.h"
+
+namespace asap {
+
+// Packed weights of all ranks, shared by instances of equal T and E.
+struct LocalWeights {
+  std::vector<std::shared_ptr<const AttentionWeights>> attention;  // [T]
+  std::vector<std::shared_ptr<const ExpertWeights>> experts;       // [E]
+};
+Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec, Ops& ops);
+
+class LocalInstance {
+ public:
+  // `rings`: trace rings by device and agent, or empty. `ops` and `link` must outlive the instance.
+  LocalInstance(const EngineConfig& config, const EnginePlan& plan, const ModelSpec& spec,
+                const LocalWeights& weights, Ops& ops, Link& link, std::span<TraceRing* const> rings);
+
+  // Steps every agent once, in an order drawn from `order` if given; how much was done.
+  int step(Instant now, Prng* order = nullptr);
+  Scheduler& scheduler() { return *scheduler_; }
+  // Every attention rank reports its decisions (tests).
+  void observe(const Observer& observer) {
+    for (const auto& agent : attention_) agent->observe(observer);
+  }
+  // What every agent waits for, one line each: the last words of a run that hangs.
+  std::string waiting_for() const;
+
+ private:
+  std::vector<std::unique_ptr<AttentionAgent>> attention_;
+  std::vector<std::unique_ptr<ExpertRank>> experts_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::vector<Agent*> agents_;
+  Link& link_;
+};
+
+}  // namespace asap

@@ -1,0 +1,239 @@
+#include "asap/runtime/make_engine.h"
+
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "asap/runtime/clock.h"
+#include "asap/runtime/local_instance.h"
+#include "asap/runtime/runner.h"
+#include "asap/runtime/scheduler.h"
+#include "asap/runtime/supervisor.h"
+
+namespace asap {
+
+namespace {
+
+// What both engines share: the scheduler behind the thread-safe interface.
+class SchedulerEngine : public Engine {
+ public:
+  SchedulerEngine(const EnginePlan& plan, const EngineOptions& options)
+      : plan_(plan), trace_file_(options.trace_file) {}
+
+  Result<uint64_t> submit(EngineRequest request, OnToken on_token) override {
+    auto handle = scheduler().submit(std::move(request), std::move(on_token), monotonic_now());
+    if (handle) bell().ring();
+    return handle;
+  }
+  void cancel(uint64_t handle) override {
+    scheduler().cancel(handle);
+    bell().ring();
+  }
+  EngineStats stats() const override { return scheduler().stats(); }
+  int max_model_len() const override { return plan_.max_model_len; }
+  int vocab() const override { return plan_.geometry.vocab; }
+
+ protected:
+  virtual Scheduler& scheduler() const = 0;
+  virtual Doorbell& bell() const = 0;
+
+  // Track names of a trace: one process per device, one thread per agent.
+  void save_trace(const std::function<const TraceRing*(int device, int agent)>& ring) const {
+    if (trace_file_.empty()) return;
+    std::vector<TraceTrack> tracks;
+    const Geometry& g = plan_.geometry;
+    for (int device = 0; device < g.devices(); ++device) {
+      const bool expert = device >= expert_device(g, 0);
+      static constexpr const char* kStreams[] = {"receive", "compute", "send"};
+      for (int agent = 0; agent < (expert ? kAgentsPerDevice : 1); ++agent) {
+        tracks.push_back({device_name(g, device), expert ? kStreams[agent] : "compute",
+                          device + 1, agent + 1, ring(device, agent)});
+      }
+    }
+    const Status status = write_trace(trace_file_, tracks);
+    if (status) {
+      spdlog::info("trace written to {}", trace_file_);
+    } else {
+      spdlog::error("{}", status.error().message);
+    }
+  }
+
+  const EnginePlan plan_;
+  const std::string trace_file_;
+};
+
+// ---------------------------------------------------------------- worker processes
+
+class ProcessEngine final : public SchedulerEngine {
+ public:
+  ProcessEngine(const EngineConfig& config, const EnginePlan& plan, const ModelSpec& spec,
+                const EngineOptions& options, std::unique_ptr<Supervisor> supervisor)
+      : SchedulerEngine(plan, options), supervisor_(std::move(supervisor)) {
+    scheduler_ = std::make_unique<Scheduler>(
+        config, plan, spec, supervisor_->link().attach(kFrontDevice),
+        Tracer{supervisor_->control().ring(kFrontDevice, 0), &monotonic_now});
+    scheduler_->on_stuck([this] { return supervisor_->waiting_for(); });
+    thread_ = std::thread([this] { run(); });
+    watcher_ = std::thread([this] { watch(); });
+  }
+
+  ~ProcessEngine() override {
+    stop_ = 1;
+    bell().ring();
+    thread_.join();
+    watcher_.join();
+    Supervisor* supervisor = supervisor_.get();
+    save_trace([&](int device, int agent) { return supervisor->control().ring(device, agent); });
+  }
+
+  bool ready() const override { return not_ready_reason().empty(); }
+  std::string not_ready_reason() const override {
+    const std::lock_guard lock(mutex_);
+    return fault_;
+  }
+  std::vector<PeerStatus> peers() const override { return supervisor_->peers(); }
+
+ protected:
+  Scheduler& scheduler() const override { return *scheduler_; }
+  Doorbell& bell() const override { return supervisor_->link().doorbell(kFrontDevice); }
+
+ private:
+  void run() {
+    Agent* const agents[] = {scheduler_.get()};
+    RunOptions options;
+    options.spin = !plan_.cores_short;
+    run_agents(agents, bell(), stop_, options);
+  }
+
+  // Deaths are noticed within 20 ms; the requests they touched end with the reason.
+  void watch() {
+    while (stop_ == 0) {
+      for (const WorkerDeath& death : supervisor_->poll()) on_death(death);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  void on_death(const WorkerDeath& death) {
+    const Geometry& g = plan_.geometry;
+    const bool expert = death.device >= expert_device(g, 0);
+    const int group = (death.device - 1) / g.ranks;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!expert) lost_groups_.insert(group);
+      const bool all = expert || static_cast<int>(lost_groups_.size()) == g.groups;
+      fault_ = death.what + (all ? "; the instance cannot serve: restart it"
+                                 : "; its group is lost, the other groups go on");
+      spdlog::error("{}", fault_);
+    }
+    const Error error{Code::unavailable, death.what + " while it worked on this request"};
+    if (expert) {
+      scheduler_->lose_instance(error, monotonic_now());
+    } else {
+      scheduler_->lose_group(group, error, monotonic_now());
+    }
+    bell().ring();
+  }
+
+  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::atomic<uint32_t> stop_{0};
+  mutable std::mutex mutex_;
+  std::string fault_;
+  std::set<int> lost_groups_;
+  std::thread thread_, watcher_;
+};
+
+// ---------------------------------------------------------------- one process
+
+class LocalEngine final : public SchedulerEngine {
+ public:
+  LocalEngine(const EngineConfig& config, const EnginePlan& plan, const ModelSpec& spec,
+              const Platform& platform, const EngineOptions& options)
+      : SchedulerEngine(plan, options), team_(plan.threads) {
+    ops_ = platform.make_ops(config.ops, team_);
+    ops_->reserve(spec, plan.limits);
+    link_ = platform.make_local_link(plan.geometry);
+    const size_t rings = config.trace ? static_cast<size_t>(plan.geometry.devices()) *
+                                            static_cast<size_t>(kAgentsPerDevice)
+                                      : 0;
+    const uint64_t bytes = TraceRing::bytes(static_cast<uint32_t>(config.trace_events));
+    for (size_t i = 0; i < rings; ++i) {
+      rings_.push_back(TraceRing::create(trace_memory_.allocate(bytes),
+                                         static_cast<uint32_t>(config.trace_events)));
+    }
+  }
+
+  Status load(const EngineConfig& config, const ModelSpec& spec) {
+    ASAP_ASSIGN(const LocalWeights weights, load_local_weights(config, spec, *ops_));
+    instance_ = std::make_unique<LocalInstance>(config, plan_, spec, weights, *ops_, *link_, rings_);
+    thread_ = std::thread([this] { run(); });
+    return {};
+  }
+
+  ~LocalEngine() override {
+    stop_ = 1;
+    bell().ring();
+    if (thread_.joinable()) thread_.join();
+    save_trace([&](int device, int agent) {
+      return rings_[static_cast<size_t>(device * kAgentsPerDevice + agent)];
+    });
+  }
+
+  bool ready() const override { return true; }
+  std::string not_ready_reason() const override { return {}; }
+  std::vector<PeerStatus> peers() const override { return {}; }
+
+ protected:
+  Scheduler& scheduler() const override { return instance_->scheduler(); }
+  Doorbell& bell() const override { return link_->doorbell(kFrontDevice); }
+
+ private:
+  struct Stepper final : Agent {
+    explicit Stepper(LocalInstance& all) : instance(all) {}
+    int do_work(Instant now) override { return instance.step(now); }
+    std::string name() const override { return "all devices"; }
+    LocalInstance& instance;
+  };
+
+  void run() {
+    Stepper stepper(*instance_);
+    Agent* const agents[] = {&stepper};
+    run_agents(agents, bell(), stop_, {});
+  }
+
+  Team team_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Link> link_;
+  Arena trace_memory_;
+  std::vector<TraceRing*> rings_;
+  std::unique_ptr<LocalInstance> instance_;
+  std::atomic<uint32_t> stop_{0};
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Platform& platform,
+                                            const EngineOptions& options) {
+  ASAP_ASSIGN(const ModelSpec spec, load_spec(config.model));
+  EngineConfig resolved = config;
+  const int cores = static_cast<int>(available_cpus().size());
+  if (options.in_process && resolved.threads_per_device == 0) resolved.threads_per_device = cores;
+  ASAP_ASSIGN(const EnginePlan plan, make_plan(resolved, spec, cores));
+  // Checked here, before a worker exists or memory is taken.
+  ASAP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(resolved.model));
+  ASAP_ASSIGN(const ModelWeights views, bind_weights(checkpoint, spec));
+  if (options.in_process) {
+    auto engine = std::make_unique<LocalEngine>(resolved, plan, spec, platform, options);
+    ASAP_TRY(engine->load(resolved, spec));
+    return engine;
+  }
+  ASAP_ASSIGN(auto supervisor, Supervisor::start(resolved, plan, platform, options.progress,
+                                                 options.interrupted));
+  return std::make_unique<ProcessEngine>(resolved, plan, spec, options, std::move(supervisor));
+}
+
+}  // namespace asap

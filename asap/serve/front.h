@@ -1,0 +1,39 @@
+// HttpFront: the HTTP face of an instance. Wires an engine and a tokenizer to the paths that
+// clients know:
+//
+//   POST /v1/completions    GET /v1/models   /health /liveness /ping   /ready /readiness
+//   /health/ready GET /metrics   /version   /admin/peers
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "asap/base/result.h"
+#include "asap/model/tokenizer.h"
+#include "asap/runtime/engine.h"
+#include "asap/serve/http.h"
+
+namespace asap {
+
+struct ServeOptions : HttpOptions {
+  std::string served_model_name;  // what "model" of a request must say; not empty
+  std::string model_root;         // where the model lies, as /v1/models shows it; "": the name
+};
+
+class HttpFront {
+ public:
+  // Serves until stop(). `engine` and `tokenizer` must outlive the front. The engine need not be
+  // ready yet.
+  static Result<std::unique_ptr<HttpFront>> start(ServeOptions options, Engine& engine,
+                                                  const Tokenizer& tokenizer);
+  uint16_t port() const { return server_->port(); }
+  // Closes every connection and cancels what runs for it. Idempotent; the destructor calls it too.
+  void stop() { server_->stop(); }
+
+ private:
+  explicit HttpFront(std::unique_ptr<HttpServer> server) : server_(std::move(server)) {}
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace asap

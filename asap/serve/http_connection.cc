@@ -1,0 +1,351 @@
+#include "asap/serve/http_connection.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+
+#include "asap/base/check.h"
+
+namespace asap::http {
+namespace {
+
+namespace bhttp = beast::http;
+
+// Pipelined bytes kept while a request is handled; beyond, reading pauses until the answer is out.
+constexpr size_t kReadAhead = size_t{64} << 10;
+
+std::string chunk(std::string_view data) {
+  return fmt::format("{:x}\r\n{}\r\n", data.size(), data);
+}
+
+}  // namespace
+
+Connection::Connection(tcp::socket socket, Core& core)
+    : core_(core), socket_(std::move(socket)), deadline_(socket_.get_executor()) {}
+
+Connection::~Connection() {
+  const std::lock_guard lock(core_.mutex);
+  core_.connections.erase(this);
+}
+
+bool Connection::admit() {
+  const std::lock_guard lock(core_.mutex);
+  if (core_.stopping) return false;
+  core_.connections.insert(this);
+  return true;
+}
+
+void Connection::start() {
+  error_code ignored;  // a peer that is already gone shows in the first read
+  socket_.set_option(tcp::no_delay(true), ignored);
+  begin_request();
+}
+
+void Connection::abort() {
+  if (phase_ == Phase::closed) return;
+  phase_ = Phase::closed;
+  error_code ignored;
+  socket_.close(ignored);
+  deadline_.cancel();
+  if (auto exchange = std::move(exchange_)) {
+    if (auto callback = exchange->detach(); callback && !answered_) callback();
+  }
+}
+
+// ---- reading
+
+void Connection::begin_request() {
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
+  parser_->body_limit(core_.options.max_body_bytes);
+  answered_ = false;
+  phase_ = buffer_.size() > 0 ? Phase::head : Phase::idle;
+  arm(phase_ == Phase::idle ? core_.options.idle_timeout : core_.options.header_timeout);
+  parse();
+  if (peer_closed_ && (phase_ == Phase::idle || phase_ == Phase::head || phase_ == Phase::body)) {
+    return abort();
+  }
+  read();
+}
+
+void Connection::read() {
+  if (reading_ || peer_closed_ || phase_ == Phase::closed) return;
+  if (phase_ == Phase::handling && buffer_.size() >= kReadAhead) return;
+  reading_ = true;
+  socket_.async_read_some(
+      asio::buffer(inbox_),
+      [self = shared_from_this()](error_code error, size_t bytes) { self->on_read(error, bytes); });
+}
+
+void Connection::on_read(error_code error, size_t bytes) {
+  reading_ = false;
+  if (phase_ == Phase::closed) return;
+  if (error) return on_peer_closed();
+  if (phase_ != Phase::linger) {
+    asio::buffer_copy(buffer_.prepare(bytes), asio::buffer(inbox_, bytes));
+    buffer_.commit(bytes);
+    if (phase_ == Phase::idle) {
+      phase_ = Phase::head;
+      arm(core_.options.header_timeout);
+    }
+    parse();
+  }
+  read();
+}
+
+// The client closed its side. An answer that is complete still goes out; one in the making is for
+// nobody.
+void Connection::on_peer_closed() {
+  peer_closed_ = true;
+  if (phase_ == Phase::handling && answered_) return;
+  abort();
+}
+
+void Connection::parse() {
+  while ((phase_ == Phase::head || phase_ == Phase::body) && buffer_.size() > 0) {
+    error_code error;
+    buffer_.consume(parser_->put(buffer_.data(), error));
+    if (error == bhttp::error::need_more) return;
+    if (error) return refuse(error);
+    if (phase_ == Phase::head && parser_->is_header_done()) on_head();
+    if (parser_->is_done()) return dispatch();
+  }
+}
+
+void Connection::on_head() {
+  phase_ = Phase::body;
+  arm(core_.options.body_timeout);
+  if (parser_->get().version() >= 11 &&
+      beast::iequals(parser_->get()[bhttp::field::expect], "100-continue") && !parser_->is_done()) {
+    enqueue("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+}
+
+void Connection::dispatch() {
+  phase_ = Phase::handling;
+  deadline_.cancel();
+  auto message = parser_->release();
+  keep_alive_ = message.keep_alive();
+  chunked_ = message.version() >= 11;
+  head_only_ = message.method() == bhttp::verb::head;
+
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const auto target = message.target();
+  request.path = std::string(target.substr(0, target.find('?')));
+  for (const auto& field : message) {
+    request.headers.emplace_back(field.name_string(), field.value());
+  }
+  request.body = std::move(message.body());
+
+  exchange_ = std::make_shared<Exchange>(shared_from_this(), std::move(request));
+  const auto exchange = exchange_;  // a handler that answers at once lets go of the member
+  try {
+    core_.router.route(exchange);
+  } catch (const std::exception& error) {
+    spdlog::error("http: handler of {} failed: {}", exchange->request().path, error.what());
+    stream_head_.clear();
+    exchange->reply(error_reply({500, "internal error", ""}));
+  }
+  if (peer_closed_ && !answered_) abort();
+}
+
+void Connection::refuse(error_code error) {
+  if (error == bhttp::error::header_limit) {
+    return refuse(
+        {431, fmt::format("the request's head exceeds {} bytes", core_.options.max_header_bytes),
+         ""});
+  }
+  if (error == bhttp::error::body_limit) {
+    return refuse({413,
+                   fmt::format("the request's body exceeds {} bytes", core_.options.max_body_bytes),
+                   ""});
+  }
+  refuse({400, fmt::format("malformed HTTP request: {}", error.message()), ""});
+}
+
+// Answers a request that never became one; nothing after it on this connection can be trusted.
+void Connection::refuse(const ApiError& error) {
+  phase_ = Phase::handling;
+  deadline_.cancel();
+  buffer_.clear();
+  keep_alive_ = false;
+  head_only_ = false;
+  reply(error_reply(error));
+  arm(core_.options.write_timeout);
+}
+
+// ---- writing
+
+std::string Connection::head(int status, std::string_view content_type) const {
+  const auto reason = bhttp::obsolete_reason(static_cast<bhttp::status>(status));
+  std::string text = fmt::format("HTTP/1.1 {} {}\r\nConnection: {}\r\n", status,
+                                 std::string_view(reason.data(), reason.size()),
+                                 keep_alive_ ? "keep-alive" : "close");
+  if (!content_type.empty()) text += fmt::format("Content-Type: {}\r\n", content_type);
+  return text;
+}
+
+void Connection::reply(const HttpReply& reply) {
+  if (answered_ || phase_ != Phase::handling) return;
+  CHECK(stream_head_.empty(), "a reply inside a stream");
+  answered_ = true;
+  std::string text = head(reply.status, reply.body.empty() ? "" : reply.content_type);
+  for (const auto& [name, value] : reply.headers) text += fmt::format("{}: {}\r\n", name, value);
+  if (reply.status != 204) text += fmt::format("Content-Length: {}\r\n", reply.body.size());
+  text += "\r\n";
+  if (!head_only_) text += reply.body;
+  enqueue(std::move(text));
+}
+
+void Connection::begin_stream(std::string_view content_type) {
+  if (answered_ || phase_ != Phase::handling) return;
+  if (!chunked_) keep_alive_ = false;
+  stream_head_ = head(200, content_type) + "Cache-Control: no-cache\r\n" +
+                 (chunked_ ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+}
+
+void Connection::send(std::string_view data) {
+  if (answered_ || cut_ || phase_ != Phase::handling || data.empty()) return;
+  if (queued_bytes_ > 0 && queued_bytes_ + data.size() > core_.options.max_queued_bytes) {
+    spdlog::warn("http: a client reads too slowly: {} bytes wait for it, closing", queued_bytes_);
+    cut_ = true;
+    // Not from here: the caller is in the middle of something.
+    asio::post(executor(), [self = shared_from_this()] { self->abort(); });
+    return;
+  }
+  enqueue(std::exchange(stream_head_, {}) + (chunked_ ? chunk(data) : std::string(data)));
+}
+
+void Connection::end_stream(std::string_view data) {
+  if (answered_ || cut_ || phase_ != Phase::handling) return;
+  answered_ = true;
+  std::string text = std::exchange(stream_head_, {});
+  if (!data.empty()) text += chunked_ ? chunk(data) : std::string(data);
+  if (chunked_) text += "0\r\n\r\n";
+  enqueue(std::move(text));
+}
+
+void Connection::enqueue(std::string bytes) {
+  queued_bytes_ += bytes.size();
+  outbox_.push_back(std::move(bytes));
+  if (!writing_) write();
+}
+
+void Connection::write() {
+  writing_ = true;
+  if (phase_ == Phase::handling) arm(core_.options.write_timeout);
+  asio::async_write(
+      socket_, asio::buffer(outbox_.front()),
+      [self = shared_from_this()](error_code error, size_t) { self->on_write(error); });
+}
+
+void Connection::on_write(error_code error) {
+  writing_ = false;
+  if (phase_ == Phase::closed) return;
+  if (error) return abort();
+  queued_bytes_ -= outbox_.front().size();
+  outbox_.pop_front();
+  if (!outbox_.empty()) return write();
+  if (phase_ != Phase::handling) return;  // after "100 Continue"
+  deadline_.cancel();
+  if (answered_) finish_answer();
+}
+
+void Connection::finish_answer() {
+  if (auto exchange = std::move(exchange_)) exchange->detach();
+  if (keep_alive_) return begin_request();
+  if (peer_closed_) return abort();
+  // Closing while unread bytes are in flight would reset the connection and could destroy the
+  // answer on its way: tell the client that nothing more comes, then read off what it still sends.
+  error_code ignored;
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  phase_ = Phase::linger;
+  arm(core_.options.linger_timeout);
+  read();
+}
+
+// ---- timeouts
+
+void Connection::arm(Duration timeout) {
+  deadline_.expires_after(std::chrono::nanoseconds(timeout.ns));
+  deadline_.async_wait([self = shared_from_this()](error_code error) {
+    if (!error) self->on_deadline();
+  });
+}
+
+void Connection::on_deadline() {
+  // A wait that had fired before it was moved or cancelled is not for the current state.
+  if (deadline_.expiry() > std::chrono::steady_clock::now()) return;
+  switch (phase_) {
+    case Phase::head: return refuse({408, "the request's head did not arrive in time", ""});
+    case Phase::body: return refuse({408, "the request's body did not arrive in time", ""});
+    case Phase::handling:
+      if (writing_) abort();
+      return;
+    case Phase::idle:
+    case Phase::linger: return abort();
+    case Phase::closed: return;
+  }
+}
+
+// ---- Exchange
+
+bool Exchange::post(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  if (!connection_) return false;
+  asio::post(connection_->executor(), [self = shared_from_this(), work = std::move(work)] {
+    if (const auto connection = self->connection_) {  // on the strand: no lock needed to read
+      try {
+        work();
+      } catch (const std::exception& error) {
+        spdlog::error("http: posted work failed: {}", error.what());
+        connection->abort();
+      }
+    }
+  });
+  return true;
+}
+
+void Exchange::offload(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  if (!connection_) return;
+  asio::post(connection_->core().workers, [self = shared_from_this(), work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      spdlog::error("http: offloaded work failed: {}", error.what());
+      self->post([self] { self->reply(error_reply({500, "internal error", ""})); });
+    }
+  });
+}
+
+void Exchange::reply(HttpReply reply) {
+  if (connection_) connection_->reply(reply);
+}
+
+void Exchange::begin_stream(std::string_view content_type) {
+  if (connection_) connection_->begin_stream(content_type);
+}
+
+void Exchange::send(std::string_view data) {
+  if (connection_) connection_->send(data);
+}
+
+void Exchange::end_stream(std::string_view data) {
+  if (connection_) connection_->end_stream(data);
+}
+
+void Exchange::on_disconnect(std::function<void()> callback) {
+  if (connection_) on_disconnect_ = std::move(callback);
+}
+
+std::function<void()> Exchange::detach() {
+  std::shared_ptr<Connection> last;  // released outside the lock
+  const std::lock_guard lock(mutex_);
+  last = std::move(connection_);
+  connection_ = nullptr;
+  return std::exchange(on_disconnect_, nullptr);
+}
+
+}  // namespace asap::http

@@ -1,0 +1,294 @@
+#include "asap/serve/openai.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <vector>
+
+#include "asap/base/prng.h"
+#include "asap/serve/http_error.h"
+#include "asap/serve/openai_request.h"
+#include "asap/serve/openai_response.h"
+#include "asap/serve/stop_matcher.h"
+
+namespace asap {
+namespace {
+
+// Bodies up to this size are parsed and tokenized on the I/O thread, in a few milliseconds; larger
+// ones beside it, so that they do not hold up the streams of others.
+constexpr size_t kInlineBodyBytes = size_t{32} << 10;
+
+constexpr std::string_view kDone = "data: [DONE]\n\n";
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+// A checked request, ready for the engine.
+struct Prepared {
+  CompletionRequest request;
+  std::vector<std::vector<int32_t>> prompts;  // token ids
+};
+
+tl::expected<Prepared, ApiError> prepare(OpenAi& openai, std::string_view body) {
+  const RequestLimits limits{openai.model, openai.engine.max_model_len(), openai.engine.vocab()};
+  auto request = parse_completion(body, limits);
+  if (!request) return tl::unexpected(std::move(request).error());
+  auto prompts = tokenize_prompts(*request, limits, openai.tokenizer);
+  if (!prompts) return tl::unexpected(std::move(prompts).error());
+  if (!request->has_seed) request->sampling.seed = openai.draw();
+  return Prepared{*std::move(request), *std::move(prompts)};
+}
+
+// One request on its way through the engine. All members but start()'s callbacks run on the
+// connection's strand.
+class CompletionJob final : public std::enable_shared_from_this<CompletionJob> {
+ public:
+  CompletionJob(std::shared_ptr<OpenAi> openai, std::shared_ptr<HttpExchange> exchange,
+                Prepared prepared);
+  void start();
+
+ private:
+  struct Choice {
+    Choice(const Tokenizer& tokenizer, const std::vector<std::string>& stop)
+        : decoder(tokenizer, /*skip_special=*/true), stops(stop) {}
+    uint64_t handle = 0;  // the engine's
+    bool submitted = false;
+    bool done = false;
+    int prompt_tokens = 0;
+    int completion_tokens = 0;
+    int code_points = 0;  // of the text so far
+    StreamDecoder decoder;
+    StopMatcher stops;
+    CompletionPiece whole;  // the answer so far, if not streaming
+  };
+
+  void submit(size_t index, std::vector<int32_t> prompt);
+  void on_token(size_t index, const TokenEvent& event);
+  CompletionPiece piece_of(Choice& choice, const TokenEvent& event);
+  std::string text_of(Choice& choice, const TokenEvent& event);
+  void send(const CompletionPiece& piece);
+  void collect(Choice& choice, CompletionPiece piece);
+  void finish();
+  void fail(const ApiError& error);
+  void cancel_all(Outcome outcome);
+
+  const std::shared_ptr<OpenAi> openai_;
+  const std::shared_ptr<HttpExchange> exchange_;
+  CompletionRequest request_;
+  std::vector<std::vector<int32_t>> prompts_;  // [choice], moved out as they are submitted
+  CompletionHead head_;
+  std::vector<Choice> choices_;
+  size_t done_ = 0;         // choices
+  bool streaming_ = false;  // the status line is out
+  bool over_ = false;
+};
+
+// The client's own id if it is harmless in logs and JSON, else a random one.
+std::string request_id(OpenAi& openai, const HttpRequest& request) {
+  const std::string_view own = request.header("x-request-id");
+  const bool usable =
+      !own.empty() && own.size() <= 128 &&
+      std::all_of(own.begin(), own.end(), [](char c) { return c > ' ' && c < 127; });
+  return usable ? fmt::format("cmpl-{}", own) : fmt::format("cmpl-{:016x}", openai.draw());
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+CompletionJob::CompletionJob(std::shared_ptr<OpenAi> openai, std::shared_ptr<HttpExchange> exchange,
+                             Prepared prepared)
+    : openai_(std::move(openai)),
+      exchange_(std::move(exchange)),
+      request_(std::move(prepared.request)),
+      prompts_(std::move(prepared.prompts)),
+      head_{request_id(*openai_, exchange_->request()), unix_seconds(), openai_->model} {
+  choices_.reserve(prompts_.size());
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    Choice& choice = choices_.emplace_back(openai_->tokenizer, request_.stop);
+    choice.prompt_tokens = static_cast<int>(prompts_[i].size());
+    choice.whole.index = static_cast<int>(i);
+    choice.whole.with_logprobs = request_.sampling.logprobs >= 0;
+    choice.whole.with_token_ids = request_.return_token_ids;
+    if (request_.return_token_ids) choice.whole.prompt_token_ids = prompts_[i];
+  }
+}
+
+void CompletionJob::start() {
+  exchange_->on_disconnect([self = shared_from_this()] { self->cancel_all(Outcome::abort); });
+  for (size_t i = 0; i < choices_.size() && !over_; ++i) submit(i, std::move(prompts_[i]));
+  prompts_.clear();
+}
+
+void CompletionJob::submit(size_t index, std::vector<int32_t> prompt) {
+  EngineRequest request;
+  request.id = choices_.size() == 1 ? head_.id : fmt::format("{}-{}", head_.id, index);
+  request.prompt = std::move(prompt);
+  request.sampling = request_.sampling;
+  // The engine's thread only hands the event over; it comes to on_token() after this function has
+  // returned.
+  auto handle = openai_->engine.submit(
+      std::move(request), [self = shared_from_this(), index](TokenEvent event) {
+        self->exchange_->post(
+            [self, index, event = std::move(event)] { self->on_token(index, event); });
+      });
+  if (!handle) return fail(api_error(handle.error()));
+  Choice& choice = choices_[index];
+  choice.handle = *handle;
+  choice.submitted = true;
+  openai_->metrics.accepted(choice.prompt_tokens);
+}
+
+void CompletionJob::on_token(size_t index, const TokenEvent& event) {
+  Choice& choice = choices_[index];
+  if (over_ || choice.done) return;
+  if (event.finish == Finish::error) return fail(api_error(event.error));
+  if (++choice.completion_tokens == 1) {
+    openai_->metrics.first_token(event.started - event.arrived, event.emitted - event.arrived);
+  }
+  CompletionPiece piece = piece_of(choice, event);
+  if (!piece.finish_reason.empty()) {
+    choice.done = true;
+    ++done_;
+    openai_->metrics.finished(piece.finish_reason == "stop" ? Outcome::stop : Outcome::length,
+                              event.emitted - event.arrived);
+  }
+  request_.stream ? send(piece) : collect(choice, std::move(piece));
+  if (done_ == choices_.size()) finish();
+}
+
+// What this token adds to the choice.
+CompletionPiece CompletionJob::piece_of(Choice& choice, const TokenEvent& event) {
+  CompletionPiece piece;
+  piece.index = choice.whole.index;
+  piece.with_logprobs = choice.whole.with_logprobs;
+  piece.with_token_ids = choice.whole.with_token_ids;
+  if (piece.with_logprobs) {
+    piece.logprobs.push_back(token_logprob(event, openai_->tokenizer, choice.code_points));
+  }
+  if (piece.with_token_ids) piece.token_ids.push_back(event.token);
+
+  piece.text = text_of(choice, event);
+  choice.code_points += code_points(piece.text);
+  if (!choice.stops.matched().empty()) {
+    piece.finish_reason = "stop";
+    piece.stop_reason = choice.stops.matched();
+    if (event.finish == Finish::none) openai_->engine.cancel(choice.handle);
+  } else if (event.finish != Finish::none) {
+    piece.finish_reason = event.finish == Finish::stop ? "stop" : "length";
+  }
+  return piece;
+}
+
+std::string CompletionJob::text_of(Choice& choice, const TokenEvent& event) {
+  std::string text = choice.stops.push(choice.decoder.push(event.token));
+  if (event.finish != Finish::none) {
+    text += choice.stops.push(choice.decoder.flush());
+    text += choice.stops.flush();
+  }
+  // Clients take the first event with text for the first token: it must not be empty.
+  const bool first = request_.stream && choice.completion_tokens == 1;
+  if (first && text.empty() && choice.stops.matched().empty() && !choice.stops.holding()) {
+    text = kReplacement;
+  }
+  return text;
+}
+
+void CompletionJob::send(const CompletionPiece& piece) {
+  if (!streaming_) {
+    streaming_ = true;
+    exchange_->begin_stream("text/event-stream");
+  }
+  Choice& choice = choices_[static_cast<size_t>(piece.index)];
+  if (choice.whole.prompt_token_ids.empty()) {
+    return exchange_->send(sse(completion_event(head_, piece)));
+  }
+  CompletionPiece first = piece;
+  first.prompt_token_ids = std::exchange(choice.whole.prompt_token_ids, {});
+  exchange_->send(sse(completion_event(head_, first)));
+}
+
+void CompletionJob::collect(Choice& choice, CompletionPiece piece) {
+  CompletionPiece& whole = choice.whole;
+  whole.text += piece.text;
+  whole.finish_reason = piece.finish_reason;
+  whole.stop_reason = piece.stop_reason;
+  std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(whole.logprobs));
+  whole.token_ids.insert(whole.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
+}
+
+void CompletionJob::finish() {
+  over_ = true;
+  Usage usage;
+  for (const Choice& choice : choices_) {
+    usage.prompt_tokens += choice.prompt_tokens;
+    usage.completion_tokens += choice.completion_tokens;
+  }
+  if (request_.stream) {
+    if (request_.include_usage) exchange_->send(sse(usage_event(head_, usage)));
+    return exchange_->end_stream(kDone);
+  }
+  std::vector<CompletionPiece> pieces;
+  for (Choice& choice : choices_) pieces.push_back(std::move(choice.whole));
+  HttpReply reply;
+  reply.body = completion_reply(head_, pieces, usage);
+  exchange_->reply(std::move(reply));
+}
+
+// One choice that fails takes the request with it.
+void CompletionJob::fail(const ApiError& error) {
+  cancel_all(Outcome::error);
+  if (!streaming_) return exchange_->reply(error_reply(error));
+  exchange_->send(sse(error_body(error)));
+  exchange_->end_stream(kDone);
+}
+
+void CompletionJob::cancel_all(Outcome outcome) {
+  if (over_) return;
+  over_ = true;
+  for (const Choice& choice : choices_) {
+    if (!choice.submitted || choice.done) continue;
+    openai_->engine.cancel(choice.handle);
+    openai_->metrics.finished(outcome);
+  }
+}
+
+void begin(const std::shared_ptr<OpenAi>& openai, const std::shared_ptr<HttpExchange>& exchange,
+           tl::expected<Prepared, ApiError> prepared) {
+  if (!prepared) return exchange->reply(error_reply(prepared.error()));
+  std::make_shared<CompletionJob>(openai, exchange, *std::move(prepared))->start();
+}
+
+uint64_t random_bits() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+OpenAi::OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, std::string model_in)
+    : engine(engine_in),
+      tokenizer(tokenizer_in),
+      model(std::move(model_in)),
+      metrics(model, engine.max_model_len()),
+      base_(random_bits()) {}
+
+uint64_t OpenAi::draw() {
+  return mix(base_ + draws_.fetch_add(1, std::memory_order_relaxed));
+}
+
+HttpHandler completions_handler(std::shared_ptr<OpenAi> openai) {
+  return [openai = std::move(openai)](const std::shared_ptr<HttpExchange>& exchange) {
+    auto body = std::make_shared<std::string>(std::move(exchange->request().body));
+    if (body->size() <= kInlineBodyBytes) {
+      return begin(openai, exchange, prepare(*openai, *body));
+    }
+    exchange->offload([openai, exchange, body] {
+      auto prepared = std::make_shared<tl::expected<Prepared, ApiError>>(prepare(*openai, *body));
+      exchange->post(
+          [openai, exchange, prepared] { begin(openai, exchange, std::move(*prepared)); });
+    });
+  };
+}
+
+}  // namespace asap

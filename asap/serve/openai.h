@@ -1,0 +1,40 @@
+// POST /v1/completions: joins HTTP, the tokenizer and the engine. The life of a request:
+//
+//   body -> parse_completion -> tokenize_prompts -> Engine::submit -> one event per token -> reply
+//   or stream
+//
+// The status line waits for the first token, so every failure before it has its own status.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "asap/model/tokenizer.h"
+#include "asap/runtime/engine.h"
+#include "asap/serve/http.h"
+#include "asap/serve/metrics.h"
+
+namespace asap {
+
+// What all requests share. Engine and tokenizer outlive the server.
+class OpenAi {
+ public:
+  OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, std::string model_in);
+
+  // 64 random bits: for ids, and for the seeds of requests that bring none.
+  uint64_t draw();
+
+  Engine& engine;
+  const Tokenizer& tokenizer;
+  const std::string model;
+  Metrics metrics;
+
+ private:
+  const uint64_t base_;
+  std::atomic<uint64_t> draws_{0};
+};
+
+HttpHandler completions_handler(std::shared_ptr<OpenAi> openai);
+
+}  // namespace asap

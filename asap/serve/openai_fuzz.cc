@@ -1,0 +1,34 @@
+// Fuzz target: any bytes as the body of a completion request. Refusals must be well-formed,
+// acceptance in the limits.
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "asap/base/check.h"
+#include "asap/serve/openai_request.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const asap::RequestLimits limits{"m", 4096, 1000};
+  const auto request = asap::parse_completion({reinterpret_cast<const char*>(data), size}, limits);
+  if (!request) {
+    const auto& error = request.error();
+    CHECK(error.status == 400 || error.status == 404, "status {}", error.status);
+    CHECK(nlohmann::json::accept(asap::error_body(error)), "{}", error.message);
+    return 0;
+  }
+  CHECK(!request->prompts.empty());
+  const asap::SamplingParams& sampling = request->sampling;
+  CHECK(sampling.max_tokens >= 1 && sampling.max_tokens <= limits.max_model_len);
+  CHECK(sampling.temperature >= 0);
+  CHECK(sampling.logprobs >= -1 && sampling.logprobs <= asap::kMaxLogprobs);
+  for (const asap::Prompt& prompt : request->prompts) {
+    if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+      CHECK(!ids->empty());
+      for (const int32_t id : *ids) CHECK(id >= 0 && id < limits.vocab, "id {}", id);
+    } else {
+      CHECK(!std::get<std::string>(prompt).empty());
+    }
+  }
+  return 0;
+}

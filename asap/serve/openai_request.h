@@ -1,0 +1,55 @@
+// POST /v1/completions: from the body's bytes to a checked request.
+//
+// Everything here is a pure function of the body and the limits. Unknown fields are ignored, as
+// every client sends some; known ones of the wrong type or range are refused with the field's name,
+// what came and what is expected.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <variant>
+#include <vector>
+
+#include "asap/model/tokenizer.h"
+#include "asap/runtime/engine.h"
+#include "asap/serve/http_error.h"
+
+namespace asap {
+
+struct RequestLimits {
+  std::string model;      // the served name
+  int max_model_len = 0;  // prompt + completion, in tokens
+  int vocab = 0;          // ids are in [0, vocab)
+};
+
+// One prompt: a text, or token ids.
+using Prompt = std::variant<std::string, std::vector<int32_t>>;
+
+struct CompletionRequest {
+  std::vector<Prompt> prompts;  // at least one; each becomes one choice
+  SamplingParams sampling;      // sampling.seed is valid only if has_seed
+  bool has_seed = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_token_ids = false;
+  bool add_special_tokens = true;
+  std::vector<std::string> stop;  // the text ends before the first of these
+};
+
+inline constexpr int kMaxPrompts = 256;  // per request
+inline constexpr int kMaxLogprobs = 20;
+inline constexpr int kMaxStops = 16;       // strings
+inline constexpr int kMaxStopBytes = 256;  // of one string
+inline constexpr int kMaxJsonDepth = 64;
+
+// Never throws. All errors are 400, but 404 for a model that is not served.
+tl::expected<CompletionRequest, ApiError> parse_completion(std::string_view body,
+                                                           const RequestLimits& limits);
+
+// Turns texts into ids and checks the lengths: each prompt with max_tokens must fit the model.
+tl::expected<std::vector<std::vector<int32_t>>, ApiError> tokenize_prompts(
+    CompletionRequest& request, const RequestLimits& limits, const Tokenizer& tokenizer);
+
+}  // namespace asap

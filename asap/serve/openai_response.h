@@ -1,0 +1,60 @@
+// The JSON of /v1/completions: replies, stream events, usage. Pure formatting.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "asap/model/tokenizer.h"
+#include "asap/runtime/engine.h"
+
+namespace asap {
+
+// The fields that all events of an answer share.
+struct CompletionHead {
+  std::string id;
+  int64_t created = 0;  // Unix time, seconds
+  std::string model;
+};
+
+struct TokenLogprob {
+  std::string token;  // text, or "bytes:\xe2\x96" for a token that is no whole UTF-8
+  float logprob = 0;
+  std::vector<std::pair<std::string, float>> top;  // best first; always holds the token itself
+  int text_offset = 0;  // code points of this choice's text before the token
+};
+
+// One choice, or what one token adds to it.
+struct CompletionPiece {
+  int index = 0;
+  std::string text;
+  std::string finish_reason;  // "": null
+  std::string stop_reason;    // the stop string that matched; "": null
+  bool with_logprobs = false;
+  std::vector<TokenLogprob> logprobs;
+  bool with_token_ids = false;
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> prompt_token_ids;  // empty: left out, as in all events but a choice's first
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+};
+
+TokenLogprob token_logprob(const TokenEvent& event, const Tokenizer& tokenizer, int text_offset);
+int code_points(std::string_view utf8);
+
+std::string completion_reply(const CompletionHead& head, std::span<const CompletionPiece> choices,
+                             const Usage& usage);
+std::string completion_event(const CompletionHead& head, const CompletionPiece& piece);
+std::string usage_event(const CompletionHead& head, const Usage& usage);
+
+// Server-sent event of one line of JSON.
+std::string sse(std::string_view json);
+
+}  // namespace asap

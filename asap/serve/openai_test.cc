@@ -1,0 +1,396 @@
+// The whole front over real sockets with a scripted engine: replies, streams, errors, cancellation,
+// the GET pages.
+#include "asap/serve/openai.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "asap/serve/front.h"
+#include "asap/serve/test_support.h"
+
+namespace asap {
+namespace {
+
+using nlohmann::json;
+using test::Client;
+using test::fetch;
+using test::get;
+using test::post;
+
+class OpenAiTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ServeOptions options;
+    options.port = 0;
+    options.max_queued_bytes = size_t{256} << 10;
+    options.served_model_name = "tiny";
+    options.model_root = "/models/tiny";
+    auto front = HttpFront::start(options, engine_, test::byte_tokenizer());
+    ASSERT_TRUE(front) << front.error().message;
+    front_ = *std::move(front);
+  }
+
+  test::Response complete(const std::string& body, std::string_view headers = "") {
+    const auto response = fetch(front_->port(), post("/v1/completions", body, headers));
+    EXPECT_TRUE(response) << body;
+    return response.value_or(test::Response{});
+  }
+
+  // The events of a stream, without [DONE]. Each must be one chunk.
+  std::vector<json> stream(const std::string& body) {
+    const auto response = complete(body);
+    EXPECT_EQ(response.status, 200) << response.body;
+    std::vector<json> events;
+    for (const std::string& chunk : response.chunks) {
+      EXPECT_TRUE(chunk.starts_with("data: ") && chunk.ends_with("\n\n")) << chunk;
+      EXPECT_EQ(chunk.find('\n'), chunk.size() - 2) << chunk;
+      if (chunk != "data: [DONE]\n\n") events.push_back(json::parse(chunk.substr(6)));
+    }
+    EXPECT_EQ(response.chunks.empty() ? "" : response.chunks.back(), "data: [DONE]\n\n");
+    EXPECT_EQ(events.size() + 1, response.chunks.size());
+    return events;
+  }
+
+  test::FakeEngine engine_;
+  std::unique_ptr<HttpFront> front_;
+};
+
+TEST_F(OpenAiTest, AnswersInOnePiece) {
+  const auto response = complete(R"({"model":"tiny","prompt":"hello","max_tokens":3})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(response.headers.at("content-type"), "application/json");
+  const auto reply = json::parse(response.body);
+  EXPECT_TRUE(std::string(reply["id"]).starts_with("cmpl-"));
+  EXPECT_EQ(reply["object"], "text_completion");
+  EXPECT_EQ(reply["model"], "tiny");
+  EXPECT_GT(reply["created"], 1'600'000'000);
+  ASSERT_EQ(reply["choices"].size(), 1u);
+  EXPECT_EQ(reply["choices"][0],
+            json::parse(R"({"index":0,"text":"abc","logprobs":null,"finish_reason":"length",
+                            "stop_reason":null})"));
+  EXPECT_EQ(reply["usage"], json::parse(R"({"prompt_tokens":5,"completion_tokens":3,
+      "total_tokens":8,"prompt_tokens_details":{"cached_tokens":0}})"));
+  EXPECT_EQ(engine_.last_request().prompt, (std::vector<int32_t>{'h', 'e', 'l', 'l', 'o'}));
+}
+
+TEST_F(OpenAiTest, HandsTheSamplingOver) {
+  complete(R"({"prompt":[1,2],"max_tokens":2,"temperature":0.5,"seed":7,"logprobs":3,
+               "ignore_eos":true})",
+           "X-Request-Id: abc-1\r\n");
+  const auto request = engine_.last_request();
+  EXPECT_EQ(request.id, "cmpl-abc-1");
+  EXPECT_EQ(request.prompt, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(request.sampling.max_tokens, 2);
+  EXPECT_EQ(request.sampling.temperature, 0.5);
+  EXPECT_EQ(request.sampling.seed, 7u);
+  EXPECT_EQ(request.sampling.logprobs, 3);
+  EXPECT_TRUE(request.sampling.ignore_eos);
+  std::set<uint64_t> seeds;
+  for (int i = 0; i < 10; ++i) {
+    complete(R"({"prompt":"x"})");
+    seeds.insert(engine_.last_request().sampling.seed);
+  }
+  EXPECT_EQ(seeds.size(), 10u);  // without a seed: a new one each time
+}
+
+TEST_F(OpenAiTest, StreamsOneEventPerTokenInOneChunkEach) {
+  const auto events = stream(R"({"prompt":"hello","max_tokens":4,"stream":true})");
+  ASSERT_EQ(events.size(), 4u);
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i]["object"], "text_completion");
+    EXPECT_EQ(events[i]["id"], events[0]["id"]);
+    EXPECT_FALSE(events[i].contains("usage"));
+    const auto& choice = events[i]["choices"][0];
+    EXPECT_EQ(choice["text"], std::string(1, static_cast<char>('a' + i)));
+    EXPECT_EQ(choice["finish_reason"], i == 3 ? json("length") : json(nullptr));
+    EXPECT_TRUE(choice["logprobs"].is_null());
+  }
+}
+
+TEST_F(OpenAiTest, SendsUsageOnlyIfAsked) {
+  const auto events = stream(
+      R"({"prompt":"hi","max_tokens":2,"stream":true,"stream_options":{"include_usage":true}})");
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_TRUE(events[2]["choices"].empty());
+  EXPECT_EQ(events[2]["usage"]["prompt_tokens"], 2);
+  EXPECT_EQ(events[2]["usage"]["completion_tokens"], 2);
+}
+
+TEST_F(OpenAiTest, TheFirstEventIsNeverEmpty) {
+  test::Script script;
+  script.tokens = {0xC3, 0xA9, 'x'};  // an e with an acute accent in two tokens
+  engine_.set_script(script);
+  auto events = stream(R"({"prompt":"x","max_tokens":3,"stream":true})");
+  EXPECT_EQ(events[0]["choices"][0]["text"], "\xEF\xBF\xBD");
+  EXPECT_EQ(events[1]["choices"][0]["text"], "\xC3\xA9");
+  EXPECT_EQ(events[2]["choices"][0]["text"], "x");
+  // In one piece there is no need for it.
+  EXPECT_EQ(json::parse(complete(R"({"prompt":"x","max_tokens":3})").body)["choices"][0]["text"],
+            "\xC3\xA9x");
+  // Half a character at the end becomes U+FFFD, once.
+  EXPECT_EQ(json::parse(complete(R"({"prompt":"x","max_tokens":1})").body)["choices"][0]["text"],
+            "\xEF\xBF\xBD");
+  events = stream(R"({"prompt":"x","max_tokens":1,"stream":true})");
+  EXPECT_EQ(events[0]["choices"][0]["text"], "\xEF\xBF\xBD");
+
+  script.eos_after = 0;
+  engine_.set_script(script);
+  events = stream(R"({"prompt":"x","max_tokens":3,"stream":true})");
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0]["choices"][0]["text"], "\xEF\xBF\xBD");
+  EXPECT_EQ(events[0]["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(OpenAiTest, StopsAtEosUnlessTold) {
+  test::Script script;
+  script.eos_after = 2;
+  engine_.set_script(script);
+  auto reply = json::parse(complete(R"({"prompt":"x","max_tokens":9})").body);
+  EXPECT_EQ(reply["choices"][0]["text"], "ab");
+  EXPECT_EQ(reply["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(reply["usage"]["completion_tokens"], 3);
+  reply = json::parse(complete(R"({"prompt":"x","max_tokens":9,"ignore_eos":true})").body);
+  EXPECT_EQ(reply["usage"]["completion_tokens"], 9);
+}
+
+TEST_F(OpenAiTest, StopStringsEndTheTextAndTheWork) {
+  test::Script script;
+  script.gap = Duration::millis(5);
+  engine_.set_script(script);
+  const auto reply =
+      json::parse(complete(R"({"prompt":"x","max_tokens":1000,"stop":["zz","de"]})").body);
+  EXPECT_EQ(reply["choices"][0]["text"], "abc");
+  EXPECT_EQ(reply["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(reply["choices"][0]["stop_reason"], "de");
+  EXPECT_TRUE(engine_.wait_cancelled(1));
+  const auto events = stream(R"({"prompt":"x","max_tokens":1000,"stop":"de","stream":true})");
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(events[3]["choices"][0]["text"], "");  // "d" is held back
+  EXPECT_EQ(events[4]["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(OpenAiTest, SeveralPromptsBecomeSeveralChoices) {
+  const auto reply = json::parse(complete(R"({"prompt":["one","three"],"max_tokens":2})").body);
+  ASSERT_EQ(reply["choices"].size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(reply["choices"][i]["index"], i);
+    EXPECT_EQ(reply["choices"][i]["text"], "ab");
+  }
+  EXPECT_EQ(reply["usage"]["prompt_tokens"], 8);
+  EXPECT_EQ(reply["usage"]["completion_tokens"], 4);
+  const auto events = stream(R"({"prompt":[[1],[2]],"max_tokens":3,"stream":true})");
+  int of_second = 0;
+  for (const auto& event : events) of_second += event["choices"][0]["index"] == 1;
+  EXPECT_EQ(events.size(), 6u);
+  EXPECT_EQ(of_second, 3);
+}
+
+TEST_F(OpenAiTest, LogprobsInTheLegacyForm) {
+  test::Script script;
+  script.tokens = {'a', 0xC3, 0xA9, 'b'};
+  engine_.set_script(script);
+  const auto reply = json::parse(complete(R"({"prompt":"x","max_tokens":4,"logprobs":2})").body);
+  const auto& logprobs = reply["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], (json{"a", "bytes:\\xc3", "bytes:\\xa9", "b"}));
+  EXPECT_EQ(logprobs["token_logprobs"], (json{-0.5, -0.5, -0.5, -0.5}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], (json{{"A", -1.0}, {"B", -2.0}, {"a", -0.5}}));
+  EXPECT_EQ(logprobs["text_offset"], (json{0, 1, 1, 2}));
+  const auto events = stream(R"({"prompt":"x","max_tokens":2,"logprobs":0,"stream":true})");
+  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["tokens"], json::array({"a"}));
+  EXPECT_EQ(events[0]["choices"][0]["logprobs"]["top_logprobs"][0], (json{{"a", -0.5}}));
+}
+
+TEST_F(OpenAiTest, TokenIdsOnRequest) {
+  const std::string body = R"({"prompt":[9,8],"max_tokens":2,"return_token_ids":true)";
+  const auto choice = json::parse(complete(body + "}").body)["choices"][0];
+  EXPECT_EQ(choice["token_ids"], (json{'a', 'b'}));
+  EXPECT_EQ(choice["prompt_token_ids"], (json{9, 8}));
+  const auto events = stream(body + R"(,"stream":true})");
+  EXPECT_EQ(events[0]["choices"][0]["prompt_token_ids"], (json{9, 8}));
+  EXPECT_FALSE(events[1]["choices"][0].contains("prompt_token_ids"));
+  EXPECT_EQ(events[1]["choices"][0]["token_ids"], json::array({'b'}));
+}
+
+TEST_F(OpenAiTest, EngineErrorsBecomeStatuses) {
+  const std::pair<Code, int> cases[] = {{Code::invalid, 400},     {Code::not_found, 404},
+                                        {Code::unsupported, 400}, {Code::overloaded, 429},
+                                        {Code::unavailable, 503}, {Code::internal, 500}};
+  for (const auto& [code, status] : cases) {
+    for (const bool at_once : {true, false}) {
+      test::Script script;
+      if (at_once) script.refuse = Error{code, "because"};
+      script.fail_at = 0;
+      script.failure = {code, "because"};
+      engine_.set_script(script);
+      for (const char* stream : {"true", "false"}) {
+        const auto response = complete(fmt::format(R"({{"prompt":"x","stream":{}}})", stream));
+        EXPECT_EQ(response.status, status);
+        const auto error = json::parse(response.body)["error"];
+        EXPECT_EQ(error["message"], "because");
+        EXPECT_EQ(error["code"], status);
+        EXPECT_EQ(response.headers.contains("retry-after"), status == 429 || status == 503);
+      }
+    }
+  }
+}
+
+TEST_F(OpenAiTest, AnErrorInsideAStreamIsAnEvent) {
+  test::Script script;
+  script.fail_at = 2;
+  script.failure = {Code::unavailable, "expert rank 1 died"};
+  engine_.set_script(script);
+  const auto events = stream(R"({"prompt":"x","max_tokens":5,"stream":true})");
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[2]["error"]["message"], "expert rank 1 died");
+  EXPECT_EQ(events[2]["error"]["code"], 503);
+  EXPECT_EQ(complete(R"({"prompt":"x","max_tokens":5})").status, 503);
+}
+
+TEST_F(OpenAiTest, BadRequestsNeverReachTheEngine) {
+  const auto response = complete(R"({"prompt":"x","max_tokens":"many"})");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(json::parse(response.body)["error"]["param"], "max_tokens");
+  EXPECT_EQ(complete(R"({"prompt":"x","model":"gpt-4"})").status, 404);
+  EXPECT_EQ(complete(std::string(1'000'000, '[')).status, 400);
+  EXPECT_EQ(complete("{\"prompt\":\"\xff\"}").status, 400);
+  EXPECT_EQ(engine_.submitted(), 0);
+}
+
+TEST_F(OpenAiTest, LargePromptsTakeTheSideDoor) {
+  std::string ids = "1";
+  for (int i = 1; i < 4000; ++i) ids += ",          2";
+  const auto response = complete(R"({"max_tokens":1,"prompt":[)" + ids + "]}");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(engine_.last_request().prompt.size(), 4000u);
+  EXPECT_EQ(complete(R"({"prompt":")" + std::string(5 << 20, 'x') + "\"}").status, 400);
+  EXPECT_EQ(complete(R"({"prompt":")" + std::string(10 << 20, 'x') + "\"}").status, 413);
+}
+
+TEST_F(OpenAiTest, ADisconnectCancels) {
+  test::Script script;
+  script.first_delay = Duration::seconds(30);
+  engine_.set_script(script);
+  for (const char* stream : {"true", "false"}) {
+    const int before = engine_.cancelled();
+    Client client(front_->port());
+    client.send(
+        post("/v1/completions", fmt::format(R"({{"prompt":["x","y"],"stream":{}}})", stream)));
+    while (engine_.active() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    client.close();
+    EXPECT_TRUE(engine_.wait_cancelled(before + 2));
+    EXPECT_EQ(engine_.active(), 0);
+  }
+}
+
+TEST_F(OpenAiTest, ADisconnectInTheMiddleOfAStreamCancels) {
+  test::Script script;
+  script.gap = Duration::millis(20);
+  engine_.set_script(script);
+  {
+    Client client(front_->port());
+    client.send(post("/v1/completions", R"({"prompt":"x","max_tokens":1000,"stream":true})"));
+    EXPECT_FALSE(client.closed_within(100));
+  }
+  EXPECT_TRUE(engine_.wait_cancelled(1));
+}
+
+TEST_F(OpenAiTest, ASlowReaderIsCancelledAndOthersGoOn) {
+  test::Script script;
+  script.gap = Duration::micros(100);
+  engine_.set_script(script);
+  Client slow(front_->port(), /*receive_buffer=*/4096);
+  slow.send(post("/v1/completions",
+                 R"({"prompt":["a","b","c","d","e","f","g","h"],"max_tokens":4000,"logprobs":20,
+                     "stream":true})"));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(complete(R"({"prompt":"x","max_tokens":2})").status, 200);
+  }
+  EXPECT_TRUE(engine_.wait_cancelled(1));
+}
+
+TEST_F(OpenAiTest, TwoHundredStreamsAtOnce) {
+  test::Script script;
+  script.first_delay = Duration::millis(50);
+  engine_.set_script(script);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.push_back(std::make_unique<Client>(front_->port()));
+    clients.back()->send(post("/v1/completions", R"({"prompt":"x","max_tokens":5,"stream":true})"));
+  }
+  for (auto& client : clients) {
+    const auto response = client->receive();
+    ASSERT_TRUE(response);
+    EXPECT_EQ(response->status, 200);
+    EXPECT_EQ(response->chunks.size(), 6u);
+  }
+}
+
+TEST_F(OpenAiTest, StoppingCancelsWhatRuns) {
+  test::Script script;
+  script.first_delay = Duration::seconds(30);
+  engine_.set_script(script);
+  Client client(front_->port());
+  client.send(post("/v1/completions", R"({"prompt":"x"})"));
+  while (engine_.active() < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  front_->stop();
+  EXPECT_EQ(engine_.cancelled(), 1);
+  EXPECT_TRUE(client.closed_within(100));
+}
+
+TEST_F(OpenAiTest, Pages) {
+  const auto page = [&](std::string_view path) { return *fetch(front_->port(), get(path)); };
+  const auto models = json::parse(page("/v1/models").body);
+  EXPECT_EQ(models["object"], "list");
+  EXPECT_EQ(models["data"][0]["id"], "tiny");
+  EXPECT_EQ(models["data"][0]["object"], "model");
+  EXPECT_EQ(models["data"][0]["root"], "/models/tiny");
+  EXPECT_EQ(models["data"][0]["max_model_len"], 4096);
+  EXPECT_FALSE(std::string(json::parse(page("/version").body)["version"]).empty());
+
+  for (const char* path : {"/health", "/liveness", "/ping", "/ready", "/readiness"}) {
+    EXPECT_EQ(page(path).status, 200) << path;
+  }
+  engine_.set_ready("loading weights");
+  EXPECT_EQ(page("/health").status, 200);
+  for (const char* path : {"/ready", "/readiness", "/health/ready"}) {
+    EXPECT_EQ(page(path).status, 503) << path;
+    EXPECT_EQ(json::parse(page(path).body)["reason"], "loading weights");
+  }
+
+  const auto peers = json::parse(page("/admin/peers").body)["peers"];
+  EXPECT_EQ(peers[0], json::parse(R"({"role":"attention","group":0,"tp_rank":1,"moe_rank":null,
+                                      "pid":42,"epoch":7,"state":"ready"})"));
+  EXPECT_EQ(peers[1]["moe_rank"], 3);
+  EXPECT_EQ(page("/v1/completions").status, 405);
+}
+
+TEST_F(OpenAiTest, Metrics) {
+  complete(R"({"prompt":"hello","max_tokens":3})");
+  complete(R"({"prompt":"hello","max_tokens":3,"stop":"b"})");
+  const auto page = *fetch(front_->port(), get("/metrics"));
+  EXPECT_TRUE(page.headers.at("content-type").starts_with("text/plain"));
+  for (const char* line :
+       {"asap:num_requests_running{model_name=\"tiny\"} 0",
+        "asap:num_requests_waiting{model_name=\"tiny\"} 0",
+        "asap:kv_cache_usage_perc{model_name=\"tiny\"} 0.25",
+        "asap:prompt_tokens_total{model_name=\"tiny\"} 10",
+        "asap:generation_tokens_total{model_name=\"tiny\"} ",
+        "asap:request_success_total{model_name=\"tiny\",finished_reason=\"length\"} 1",
+        "asap:request_success_total{model_name=\"tiny\",finished_reason=\"stop\"} 1",
+        "asap:request_success_total{model_name=\"tiny\",finished_reason=\"abort\"} 0",
+        "asap:time_to_first_token_seconds_count{model_name=\"tiny\"} 2",
+        "asap:time_to_first_token_seconds_bucket{model_name=\"tiny\",le=\"0.001\"}",
+        "asap:time_to_first_token_seconds_bucket{model_name=\"tiny\",le=\"2560\"}",
+        "asap:e2e_request_latency_seconds_count{model_name=\"tiny\"} 2",
+        "asap:request_queue_time_seconds_count{model_name=\"tiny\"} 2",
+        "asap:request_prompt_tokens_bucket{model_name=\"tiny\",le=\"5\"} 2",
+        "# TYPE asap:time_to_first_token_seconds histogram"}) {
+    EXPECT_NE(page.body.find(line), std::string::npos) << line << "\n" << page.body;
+  }
+}
+
+}  // namespace
+}  // namespace asap

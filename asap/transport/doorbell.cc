@@ -1,0 +1,42 @@
+#include "asap/transport/doorbell.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+namespace asap {
+
+namespace {
+
+// A shared futex: the word may lie in memory of several processes.
+long futex(std::atomic<uint32_t>* word, int op, uint32_t value, const timespec* timeout) {
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+void Doorbell::ring() {
+  // Pairs with the fence in prepare(): either the sleeper sees our flag, or we see the sleeper.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_relaxed) == 0) return;
+  rings.fetch_add(1, std::memory_order_release);
+  futex(&rings, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+uint32_t Doorbell::prepare() {
+  const uint32_t ticket = rings.load(std::memory_order_acquire);
+  sleepers.fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return ticket;
+}
+
+void Doorbell::sleep(uint32_t ticket, Duration timeout) {
+  const timespec limit{timeout.ns / 1'000'000'000, timeout.ns % 1'000'000'000};
+  futex(&rings, FUTEX_WAIT, ticket, &limit);
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace asap

@@ -1,0 +1,104 @@
+#include "asap/transport/link_shm.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "asap/base/check.h"
+
+namespace asap {
+
+namespace {
+
+struct Mapping {
+  std::byte* base = nullptr;
+  uint64_t bytes = 0;
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept : base(other.base), bytes(other.bytes) { other.base = nullptr; }
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping() {
+    if (base != nullptr) munmap(base, bytes);
+  }
+};
+
+class ShmPort final : public Port {
+ public:
+  ShmPort(const std::vector<Mapping>& windows, int device) : windows_(windows), device_(device) {}
+
+  void put(int device, uint64_t offset, const void* data, uint64_t bytes) override {
+    const Mapping& window = mapped(device);
+    CHECK(offset + bytes <= window.bytes, "put of {} bytes at {} leaves window {} of {}", bytes,
+          offset, device, window.bytes);
+    if (bytes > 0) std::memcpy(window.base + offset, data, bytes);
+  }
+
+  void put_flag(int device, uint64_t offset, uint64_t value) override {
+    const Mapping& window = mapped(device);
+    CHECK(offset + sizeof(value) <= window.bytes, "flag at {} leaves window {} of {}", offset,
+          device, window.bytes);
+    store_flag(window.base + offset, value);
+    reinterpret_cast<Doorbell*>(window.base)->ring();
+  }
+
+  std::byte* window() override { return mapped(device_).base; }
+
+ private:
+  const Mapping& mapped(int device) const {
+    const Mapping& window = windows_[static_cast<size_t>(device)];
+    CHECK(window.base != nullptr, "device {} has no mapping of the window of device {}", device_,
+          device);
+    return window;
+  }
+  const std::vector<Mapping>& windows_;
+  int device_;
+};
+
+class ShmLink final : public Link {
+ public:
+  explicit ShmLink(std::vector<Mapping> windows) : windows_(std::move(windows)) {}
+  std::unique_ptr<Port> attach(int device) override {
+    return std::make_unique<ShmPort>(windows_, device);
+  }
+  Doorbell& doorbell(int device) override {
+    return *reinterpret_cast<Doorbell*>(windows_[static_cast<size_t>(device)].base);
+  }
+  Instant deliver(Instant) override { return Instant::never(); }
+
+ private:
+  std::vector<Mapping> windows_;
+};
+
+}  // namespace
+
+Result<int> create_shared_memory(const std::string& name, uint64_t bytes) {
+  const int fd = memfd_create(name.c_str(), MFD_CLOEXEC);
+  if (fd < 0) return fail(Code::internal, "memfd_create({}): {}", name, std::strerror(errno));
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    const int error = errno;
+    close(fd);
+    return fail(Code::internal, "cannot size the shared memory {} to {} bytes: {}", name, bytes,
+                std::strerror(error));
+  }
+  return fd;
+}
+
+Result<std::unique_ptr<Link>> make_link_shm(const Geometry& geometry, const std::vector<int>& fds) {
+  CHECK(static_cast<int>(fds.size()) == geometry.devices());
+  std::vector<Mapping> windows(fds.size());
+  for (size_t device = 0; device < fds.size(); ++device) {
+    if (fds[device] < 0) continue;
+    const uint64_t bytes = window_bytes(geometry, static_cast<int>(device));
+    void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[device], 0);
+    if (base == MAP_FAILED) {
+      return fail(Code::internal, "cannot map the window of {} ({} bytes): {}",
+                  device_name(geometry, static_cast<int>(device)), bytes, std::strerror(errno));
+    }
+    windows[device].base = static_cast<std::byte*>(base);
+    windows[device].bytes = bytes;
+  }
+  return std::unique_ptr<Link>(std::make_unique<ShmLink>(std::move(windows)));
+}
+
+}  // namespace asap

@@ -1,0 +1,74 @@
+#include "asap/wire/layout.h"
+
+#include <algorithm>
+
+#include "asap/wire/messages.h"
+
+namespace asap {
+
+namespace {
+
+constexpr uint64_t align(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+
+}  // namespace
+
+Area Layout::add(const char* name, uint64_t payload_bytes, int slots) {
+  if (bytes_ == 0) bytes_ = kDoorbellBytes;
+  const Area area{name, bytes_, kLine + align(payload_bytes), slots};
+  bytes_ += area.slot_bytes * u(slots);
+  areas_.push_back(area);
+  return area;
+}
+
+std::string Layout::picture() const {
+  std::string out = fmt::format("  {:>14} {:>6} x {:>12}  {}\n", 0, 1, kDoorbellBytes, "doorbell");
+  for (const Area& area : areas_) {
+    out += fmt::format("  {:>14} {:>6} x {:>12}  {}\n", area.offset, area.slots, area.slot_bytes,
+                       area.name);
+  }
+  return out + fmt::format("  {:>14} bytes in all\n", bytes_);
+}
+
+ExpertLayout::ExpertLayout(const Geometry& g) : stages_(g.stages), ranks_(g.ranks) {
+  const uint64_t tokens = u(g.slice_tokens());
+  counts_at = align(sizeof(DispatchHeader));
+  rows_at = counts_at + align(u(g.local_experts()) * sizeof(int32_t));
+  tokens_at = rows_at + align(tokens * u(g.local_top_k()) * sizeof(RowEntry));
+  dispatch = add("dispatch", tokens_at + tokens * g.row_bytes(), g.groups * g.stages * g.ranks);
+}
+
+AttentionLayout::AttentionLayout(const Geometry& g)
+    : ranks_(g.ranks), expert_ranks_(g.expert_ranks) {
+  const uint64_t slice = u(g.slice_tokens());
+  const uint64_t element = dtype_bytes(g.activation);
+  const uint64_t seqs = u(g.max_batch_seqs);
+  const int peers = g.stages * g.ranks;
+  command = add("command",
+                sizeof(BatchCommand) +
+                    seqs * (sizeof(SequenceCommand) + u(g.max_seq_blocks) * sizeof(int32_t)) +
+                    u(g.max_batch_tokens) * sizeof(int32_t),
+                g.stages);
+  gather = add("gather", slice * u(g.gather_width) * element, peers);
+  select = add("select", slice * u(g.index_topk) * sizeof(int32_t), peers);
+  reduce = add("reduce", slice * g.row_bytes(), peers);
+  rows = add("rows", seqs * u(g.hidden) * sizeof(float), peers);
+  logits = add("logits", seqs * u(g.vocab_slice()) * sizeof(float), peers);
+  combine_rows_at = align(sizeof(CombineHeader));
+  combine = add("combine", combine_rows_at + slice * g.row_bytes(), g.stages * g.expert_ranks);
+}
+
+FrontLayout::FrontLayout(const Geometry& g) : stages_(g.stages) {
+  entries_at = align(sizeof(ResultHeader));
+  logits_at = entries_at + align(u(g.max_batch_seqs) * sizeof(ResultEntry));
+  result = add("result", logits_at + u(g.logits_rows) * u(g.vocab) * sizeof(float),
+               g.groups * g.stages);
+}
+
+uint64_t window_bytes(const Geometry& g, int device) {
+  if (device == kFrontDevice) return FrontLayout(g).bytes();
+  if (device < expert_device(g, 0)) return AttentionLayout(g).bytes();
+  return ExpertLayout(g).bytes();
+}
+
+}  // namespace asap

@@ -1,0 +1,157 @@
+#include "tests/golden_support.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "asap/base/check.h"
+
+namespace asap::test {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  CHECK(file.good(), "cannot read {}", path.string());
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+template <typename T>
+T value_or_die(Result<T> result) {
+  CHECK(result.has_value(), "{}", result.error().message);
+  return std::move(*result);
+}
+
+}  // namespace
+
+std::string golden_directory(const std::string& name) {
+  return std::string(ASAP_SOURCE_DIR) + "/tests/golden/" + name;
+}
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> out;
+  for (const auto& entry : fs::directory_iterator(golden_directory(""))) {
+    if (fs::exists(entry.path() / "golden.f32")) out.push_back(entry.path().filename().string());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::vector<float> Golden::array(const nlohmann::json& reference) const {
+  size_t count = 1;
+  for (const auto& dimension : reference["shape"]) count *= dimension.get<size_t>();
+  const auto begin = data.begin() + reference["offset"].get<std::ptrdiff_t>();
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
+Golden load_golden(const std::string& name) {
+  const fs::path dir = golden_directory(name);
+  const nlohmann::json json = nlohmann::json::parse(read_file(dir / "golden.json"));
+  Golden golden;
+  golden.name = name;
+  golden.tolerance = json["tolerance"];
+  const std::string bytes = read_file(dir / "golden.f32");
+  golden.data.resize(bytes.size() / sizeof(float));
+  std::memcpy(golden.data.data(), bytes.data(), golden.data.size() * sizeof(float));
+  for (const auto& item : json["cases"]) {
+    GoldenCase c;
+    c.prompt = item["prompt"].get<std::vector<int32_t>>();
+    c.logits = golden.array(item["logits"]);
+    c.greedy = item["greedy"].get<std::vector<int32_t>>();
+    c.router = item["router"];
+    if (item.contains("dsa")) c.dsa = item["dsa"];
+    golden.cases.push_back(std::move(c));
+  }
+  return golden;
+}
+
+double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
+  CHECK(got.size() == expected.size(), "{} values, expected {}", got.size(), expected.size());
+  double difference = 0;
+  double largest = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double delta = std::abs(double(got[i]) - double(expected[i]));
+    if (!(delta <= difference)) difference = delta;  // a NaN stays
+    largest = std::max(largest, std::abs(double(expected[i])));
+  }
+  return largest > 0 ? difference / largest : difference;
+}
+
+namespace {
+
+EngineConfig config_of(const Setup& setup, int d, int r, int max_batch_tokens) {
+  EngineConfig config;
+  config.model = setup.model;
+  config.data_parallel_size = d;
+  config.tensor_parallel_size = setup.t;
+  config.num_moe_ranks = setup.e;
+  config.stages = r;
+  config.ops = setup.ops;
+  config.dtype = setup.dtype;
+  config.max_num_batched_tokens = max_batch_tokens > 0 ? max_batch_tokens : setup.max_batch_tokens;
+  config.max_num_seqs = setup.max_batch_seqs;
+  config.max_model_len = setup.max_model_len;
+  config.kv_cache_tokens = 64 * 1024;
+  config.batch_wait_ms = 0;
+  config.threads_per_device = setup.threads;
+  config.return_logits = true;
+  return config;
+}
+
+}  // namespace
+
+Bench::Bench(Setup setup) : setup_(std::move(setup)), team_(setup_.threads) {
+  spec_ = value_or_die(load_spec(setup_.model));
+  ops_ = setup_.ops == "ref" ? make_ops_ref() : make_ops_cpu(team_);
+  const EngineConfig config = config_of(setup_, setup_.d, setup_.r, 0);
+  const EnginePlan plan = value_or_die(make_plan(config, spec_, 1));
+  ops_->reserve(spec_, plan.limits);
+  weights_ = value_or_die(load_local_weights(config, spec_, *ops_));
+}
+
+Bench::~Bench() = default;
+
+std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& run) {
+  const EngineConfig config = config_of(setup_, run.d, run.r, run.max_batch_tokens);
+  const EnginePlan plan = value_or_die(make_plan(config, spec_, 1));
+  const auto link = make_link_loop(plan.geometry, {run.seed, run.max_delay});
+  LocalInstance instance(config, plan, spec_, weights_, *ops_, *link, {});
+  if (run.observer) instance.observe(run.observer);
+  Prng order(run.seed);
+  std::vector<Outcome> out(prompts.size());
+  size_t finished = 0;
+  Instant now{1};
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EngineRequest request;
+    request.prompt = prompts[i].tokens;
+    request.sampling.max_tokens = prompts[i].max_tokens;
+    request.sampling.temperature = prompts[i].temperature;
+    request.sampling.seed = prompts[i].seed;
+    request.sampling.ignore_eos = true;
+    request.sampling.want_logits = true;
+    const auto handle = instance.scheduler().submit(
+        std::move(request),
+        [&out, &finished, i](TokenEvent event) {
+          CHECK(event.finish != Finish::error, "{}", event.error.message);
+          out[i].tokens.push_back(event.token);
+          if (!event.logits.empty()) out[i].logits = std::move(event.logits);
+          finished += event.finish != Finish::none ? 1 : 0;
+        },
+        now);
+    CHECK(handle.has_value(), "{}", handle.error().message);
+  }
+  for (int idle = 0; finished < prompts.size();) {
+    const int done = instance.step(now, run.seed != 0 ? &order : nullptr);
+    const Instant next = link->deliver(now);
+    idle = done > 0 || next != Instant::never() ? 0 : idle + 1;
+    CHECK(idle < 10'000, "seed {}: nothing moves any more; {}", run.seed, instance.waiting_for());
+    now = done > 0 || next == Instant::never() ? now + Duration::micros(1) : std::max(now, next);
+  }
+  return out;
+}
+
+}  // namespace asap::test

@@ -1,0 +1,112 @@
+"""asap serve as clients see it: many requests at once, broken ones, streams. Standard library only."""
+
+import http.client
+import json
+import random
+import time
+
+from support import Server, TINY, main, together
+
+
+def test_many_requests_of_all_lengths():
+    """64 concurrent requests of 1 to 4,000 tokens all return, each with its own answer."""
+    random.seed(7)
+    lengths = [1, 2, 3999, 4000] + [int(4000 ** random.random()) for _ in range(60)]
+    prompts = [[2 + (7 * n + i) % 4000 for i in range(length)] for n, length in enumerate(lengths)]
+    with Server("--dp", 2, "--tp", 1, "--num-moe-ranks", 2, "--max-model-len", 4200) as server:
+        begin = time.monotonic()
+        answers = together([lambda p=p: server.complete(p, max_tokens=2) for p in prompts])
+        seconds = time.monotonic() - begin
+        assert all(status == 200 for status, _ in answers), answers
+        for prompt, (_, body) in zip(prompts, answers):
+            assert body["usage"]["prompt_tokens"] == len(prompt)
+            assert len(body["choices"][0]["token_ids"]) == 2
+        # The same prompt alone gives the same tokens: nobody got another's answer.
+        for n in (0, 5, 40):
+            alone = server.complete(prompts[n], max_tokens=2)[1]["choices"][0]["token_ids"]
+            assert alone == answers[n][1]["choices"][0]["token_ids"]
+        print(f"  64 requests, {sum(lengths)} prompt tokens in {seconds:.1f} s")
+
+
+def test_broken_requests_get_an_error_and_the_server_goes_on():
+    with Server("--num-moe-ranks", 2, "--served-model-name", "tiny") as server:
+        ok = {"model": "tiny", "prompt": [1, 2, 3], "max_tokens": 1}
+        cases = [
+            ({"raw": "{not json"}, 400, "JSON"),
+            ({"raw": ""}, 400, ""),
+            ({"raw": "[1,2]"}, 400, ""),
+            ({"body": {**ok, "model": "other"}}, 404, "other"),
+            ({"body": {**ok, "prompt": [5] * 2000}}, 400, "1024"),
+            ({"body": {**ok, "max_tokens": -1}}, 400, "max_tokens"),
+            ({"body": {**ok, "max_tokens": "many"}}, 400, "max_tokens"),
+            ({"body": {**ok, "prompt": []}}, 400, "prompt"),
+            ({"body": {**ok, "prompt": [99999]}}, 400, "99999"),
+            ({"body": {**ok, "temperature": -1}}, 400, "temperature"),
+            ({"raw": json.dumps({**ok, "prompt": "x" * (10 << 20)})}, 413, ""),
+            ({"raw": "[" * 100000}, 400, ""),
+        ]
+        for arguments, expected, words in cases:
+            status, body = server.request("POST", "/v1/completions", **arguments)
+            name = str(arguments)[:80]
+            assert status == expected, (name, status, body)
+            error = body["error"]
+            assert words in error["message"] and error["code"] == expected, (name, error)
+            assert isinstance(error["type"], str), (name, error)
+            status, body = server.request("POST", "/v1/completions", ok)
+            assert status == 200, (name, body)
+        assert server.request("GET", "/nowhere")[0] == 404
+
+
+def test_stream_gives_the_same_tokens():
+    with Server("--dp", 2, "--num-moe-ranks", 1) as server:
+        prompt = "Once upon a time there was a"
+        fields = {"temperature": 0.7, "seed": 11}
+        whole = server.complete(prompt, max_tokens=30, **fields)[1]["choices"][0]
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps(
+            {"prompt": prompt, "max_tokens": 30, "stream": True, "ignore_eos": True,
+             "stream_options": {"include_usage": True}, **fields}))
+        response = connection.getresponse()
+        assert response.status == 200
+        assert response.getheader("Content-Type").startswith("text/event-stream")
+        events = [line[6:] for line in response.read().decode().split("\n")
+                  if line.startswith("data: ")]
+        assert events[-1] == "[DONE]"
+        parsed = [json.loads(event) for event in events[:-1]]
+        text = "".join(e["choices"][0]["text"] for e in parsed if e["choices"])
+        assert text == whole["text"]
+        assert parsed[-1]["choices"] == [] and parsed[-1]["usage"]["completion_tokens"] == 30
+
+
+def test_models_metrics_and_probes():
+    with Server("--dp", 2, "--num-moe-ranks", 2) as server:
+        status, models = server.request("GET", "/v1/models")
+        assert status == 200 and models["data"][0]["id"] == TINY.name
+        assert models["data"][0]["max_model_len"] == 1024
+        assert server.request("GET", "/health")[0] == 200
+        assert server.request("GET", "/ready")[0] == 200
+        assert server.complete([1, 2, 3], max_tokens=4)[0] == 200
+        status, text = server.request("GET", "/metrics")
+        assert status == 200
+        lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[:1] not in ("#", ""))
+        def value(name):
+            return sum(float(v) for k, v in lines.items() if k.split("{")[0] == name)
+        assert value("asap:prompt_tokens_total") == 3, text
+        assert value("asap:generation_tokens_total") == 4, text
+        assert value("asap:time_to_first_token_seconds_count") == 1, text
+        peers = server.peers()
+        assert len(peers) == 4 and {p["state"] for p in peers} == {"ready"}, peers
+        assert {p["role"] for p in peers} == {"attention", "moe"}
+
+
+def test_logprobs():
+    with Server() as server:
+        body = server.complete("The old woman", max_tokens=3, logprobs=4)[1]
+        logprobs = body["choices"][0]["logprobs"]
+        assert len(logprobs["tokens"]) == 3 and len(logprobs["top_logprobs"]) == 3
+        for chosen, top in zip(logprobs["token_logprobs"], logprobs["top_logprobs"]):
+            assert chosen <= 0 and abs(chosen - max(top.values())) < 1e-6  # greedy
+
+
+if __name__ == "__main__":
+    main({name[5:]: value for name, value in list(globals().items()) if name.startswith("test_")})

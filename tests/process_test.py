@@ -1,0 +1,259 @@
+"""The real binary with real processes: geometries, bit-equality with one process, independence of groups, death of
+workers, shutdown, the trace. Standard library only."""
+
+import json
+import os
+import signal
+import statistics
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+
+from support import (ASAP, GOLDEN, TINY, Server, is_running, main, run_asap, shared_memory,
+                     together, wait_for)
+
+
+def golden(name):
+    return json.loads((GOLDEN / name / "golden.json").read_text())
+
+
+def logits_of(*flags):
+    """(bytes of the dumped logits, token ids) of one asap run."""
+    with tempfile.NamedTemporaryFile() as file:
+        code, out, err = run_asap("run", *flags, "--json", "--dump-logits", file.name)
+        assert code == 0, err
+        return file.read(), json.loads(out.splitlines()[-1])["token_ids"]
+
+
+def relative_error(data, expected):
+    values = struct.unpack(f"<{len(data) // 4}f", data)
+    assert len(values) == len(expected)
+    return max(abs(a - b) for a, b in zip(values, expected)) / max(map(abs, expected))
+
+
+def test_goldens_as_processes():
+    """Every golden at D=2, T=2, E=2: ref within float32 limits, cpu within bf16 limits, greedy tokens."""
+    for folder in sorted(GOLDEN.iterdir()):
+        if not (folder / "golden.f32").exists():
+            continue
+        spec = golden(folder.name)
+        data = (folder / "golden.f32").read_bytes()
+        case = spec["cases"][-1]
+        count, = case["logits"]["shape"]
+        expected = struct.unpack_from(f"<{count}f", data, 4 * case["logits"]["offset"])
+        prompt = ",".join(map(str, case["prompt"]))
+        for ops, dtype, kind in (("ref", "float32", "fp32"), ("cpu", "bfloat16", "bf16")):
+            got, tokens = logits_of(folder, "--tokens", prompt, "--max-tokens", len(case["greedy"]),
+                                    "--ignore-eos", "--ops", ops, "--dtype", dtype, "--dp", 2,
+                                    "--tp", 2, "--num-moe-ranks", 2)
+            limit = spec["tolerance"][kind]["logits_rel"]
+            error = relative_error(got, expected)
+            assert error <= limit, f"{folder.name} {ops}: {error} > {limit}"
+            if kind == "fp32" or spec["tolerance"][kind]["greedy"] == "exact expected":
+                assert tokens == case["greedy"], f"{folder.name} {ops}: {tokens}"
+
+
+def test_processes_equal_one_process():
+    """Bit for bit, for asymmetric geometries too; at equal T and E also across D and R."""
+    prompt = ",".join(map(str, golden("deepseek_v32")["cases"][-1]["prompt"]))
+    base = [GOLDEN / "deepseek_v32", "--tokens", prompt, "--max-tokens", 4, "--ignore-eos",
+            "--dtype", "bfloat16"]
+    for d, t, e, r in ((1, 1, 1, 2), (2, 1, 1, 1), (1, 2, 4, 3), (3, 1, 2, 2), (2, 2, 3, 2)):
+        shape = ["--tp", t, "--num-moe-ranks", e]
+        one = logits_of(*base, *shape, "--in-process")
+        many = logits_of(*base, *shape, "--dp", d, "--stages", r)
+        assert one == many, (d, t, e, r)
+        pieces = logits_of(*base, *shape, "--dp", d, "--max-num-batched-tokens", 16)
+        assert one == pieces, (d, t, e, r)
+
+
+def test_a_stopped_group_does_not_slow_the_other():
+    """One worker of a group under SIGSTOP for 10 s: the other group's requests go on with their TTFT, and the stopped
+    group's finish after SIGCONT."""
+    words = [100 + i % 3000 for i in range(60)]
+    with Server("--dp", 2, "--tp", 2, "--num-moe-ranks", 2, "--stages", 2) as server:
+        def ttft(_=None):
+            begin = time.monotonic()
+            status, body = server.complete(words)
+            assert status == 200, body
+            return time.monotonic() - begin
+        together([ttft] * 4)  # warm
+        before = statistics.median(ttft() for _ in range(20))
+        victim = server.pid_of("attention", group=1, tp_rank=1)
+        os.kill(victim, signal.SIGSTOP)
+        begin = time.monotonic()
+        late, during = [], []
+        try:
+            # Stages of the stopped group take one request each; those wait.
+            waiting = [threading.Thread(target=lambda: late.append(ttft()), daemon=True)
+                       for _ in range(8)]
+            for thread in waiting:
+                thread.start()
+            time.sleep(0.5)
+            while time.monotonic() - begin < 10:
+                during.append(ttft())
+        finally:
+            os.kill(victim, signal.SIGCONT)
+        for thread in waiting:
+            thread.join(timeout=20)
+        assert len(late) == 8, f"{len(late)} of 8 early requests finished"
+        assert max(late) > 5, "no request was on the stopped group: the test shows nothing"
+        after = statistics.median(during)
+        print(f"  TTFT before {before * 1e3:.1f} ms, while stopped {after * 1e3:.1f} ms "
+              f"({len(during)} requests)")
+        assert after < 2 * before + 0.02, (before, after)
+
+
+def test_kill_of_any_worker():
+    """kill -9 of each role: the server names it, touched requests end within 5 s, nothing hangs."""
+    for role, where in (("attention", {"group": 0, "tp_rank": 0}),
+                        ("attention", {"group": 1, "tp_rank": 1}), ("moe", {"moe_rank": 1})):
+        with Server("--dp", 2, "--tp", 2, "--num-moe-ranks", 2) as server:
+            pid = server.pid_of(role, **where)
+            results = []
+
+            def work():
+                results.append(server.complete([5, 6, 7] * 50, max_tokens=600, timeout=30))
+            threads = [threading.Thread(target=work, daemon=True) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.3)
+            os.kill(pid, signal.SIGKILL)
+            begin = time.monotonic()
+            name = f"{role} "
+            wait_for(lambda: str(pid) in server.output(), 5, "the death in the log")
+            status, body = server.request("GET", "/ready")
+            assert status == 503, (status, body)
+            if role == "moe":
+                for thread in threads:
+                    thread.join(timeout=max(0.1, 5 - (time.monotonic() - begin)))
+                assert len(results) == 8, f"{len(results)} of 8 requests ended within 5 s"
+                assert all(s == 503 and name in b["error"]["message"] for s, b in results), results
+                assert server.complete([1, 2, 3])[0] == 503
+            else:
+                # The other group goes on.
+                status, body = server.complete([1, 2, 3])
+                assert status == 200, body
+                wait_for(lambda: any(s == 503 for s, _ in results) or len(results) == 8, 5,
+                         "the touched requests")
+                for thread in threads:
+                    thread.join(timeout=30)
+                assert len(results) == 8
+                assert {s for s, _ in results} <= {200, 503}, results
+                assert any(s == 503 for s, _ in results), "no request was touched"
+            states = {p["pid"]: p["state"] for p in server.peers()}
+            assert states[pid] == "dead", states
+            assert server.request("GET", "/health")[0] == 200
+
+
+def test_interrupt_stops_everything():
+    """Ctrl-C and SIGTERM under load: all processes end within 3 s, and no shared memory stays."""
+    before = shared_memory()
+    for how in (signal.SIGINT, signal.SIGTERM):
+        server = Server("--dp", 2, "--tp", 2, "--num-moe-ranks", 2)
+        with server:
+            pids = [peer["pid"] for peer in server.peers()]
+            assert len(pids) == 6
+            for _ in range(4):
+                threading.Thread(target=lambda: server.complete([9] * 200, max_tokens=700),
+                                 daemon=True).start()
+            time.sleep(0.3)
+            took = server.stop(how, within=3)
+            assert not any(map(is_running, pids)), "workers are left"
+            print(f"  {how.name}: {took:.2f} s")
+    assert shared_memory() == before
+
+
+def test_workers_do_not_outlive_a_killed_front():
+    with Server("--dp", 1, "--num-moe-ranks", 2) as server:
+        pids = [peer["pid"] for peer in server.peers()]
+        server.process.kill()
+        server.process.wait()
+        wait_for(lambda: not any(map(is_running, pids)), 3, "the workers to end")
+
+
+def test_command_lines_say_what_a_worker_is():
+    with Server("--dp", 2, "--tp", 2, "--num-moe-ranks", 2) as server:
+        for peer in server.peers():
+            with open(f"/proc/{peer['pid']}/cmdline") as file:
+                line = file.read().split("\0")
+            assert line[:3] == ["asap", "worker", "--role"], line
+            assert line[3] == peer["role"], line
+
+
+def test_trace_shows_layers_out_of_order():
+    """An expert rank serves different layers of different groups interleaved."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        with Server("--dp", 2, "--num-moe-ranks", 1, "--max-num-batched-tokens", 256, "--trace",
+                    path) as server:
+            together([lambda n=n: server.complete([3 + n] * (20 + 37 * n), max_tokens=3)
+                      for n in range(16)])
+            server.stop(within=5)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+        tracks = {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"}
+        assert len(tracks) >= 1 + 2 + 3, tracks  # front, two attention ranks, three expert agents
+        served = sorted((e["ts"], e["args"]["group"], e["args"]["layer"]) for e in events
+                        if e.get("cat") == "experts")
+        swaps = sum(1 for a, b in zip(served, served[1:]) if a[1] != b[1] and a[2] != b[2])
+        backwards = sum(1 for a, b in zip(served, served[1:]) if a[1] != b[1] and b[2] < a[2])
+        print(f"  {len(served)} items, {swaps} neighbours of another group and layer, "
+              f"{backwards} of them an earlier layer")
+        assert swaps > 10 and backwards > 3
+        starts = {e["id"] for e in events if e["ph"] == "s"}
+        ends = {e["id"] for e in events if e["ph"] == "f"}
+        assert ends and ends <= starts
+
+
+def test_bad_starts_are_clear():
+    """Wrong flags, models and workers: one message that names the thing, and an exit code."""
+    cases = [
+        (["run", "/nowhere", "--tokens", "1"], 3, "/nowhere"),
+        (["run", TINY, "--tokens", "1,x"], 2, '"x"'),
+        (["run", TINY, "--tokens", "99999"], 2, "99999"),
+        (["run", TINY], 2, "--tokens"),
+        (["run", TINY, "--tokens", "1", "--tp", "5"], 2, "--tensor-parallel-size 5"),
+        (["run", TINY, "--tokens", "1", "--num-moe-ranks", "17"], 2, "16"),
+        (["run", TINY, "--tokens", "1", "--stages", "0"], 2, "--stages"),
+        (["run", TINY, "--tokens", "1", "--ops", "gpu"], 2, "gpu"),
+        (["run", TINY, "--tokens", "1", "--max-tokens", "5000"], 2, "1024"),
+        (["worker", "--role", "attention", "--group", "0", "--tp-rank", "0"], 2, "asap serve"),
+        (["serve", TINY, "--no-such-flag"], 2, "no-such-flag"),
+    ]
+    for arguments, code, words in cases:
+        got, out, err = run_asap(*arguments, timeout=30)
+        assert got == code, (arguments, got, err)
+        assert words in err + out, (arguments, err)
+
+
+def test_check_config_prints_topology():
+    code, out, _ = run_asap("serve", TINY, "--dp", 2, "--tp", 2, "--num-moe-ranks", 3,
+                            "--check-config")
+    assert code == 0
+    for words in ("attention g1 t1", "moe e2", "dispatch", "combine", "window"):
+        assert words in out, out
+
+
+def test_inspect():
+    code, out, _ = run_asap("inspect", TINY, "--tp", 2, "--num-moe-ranks", 2)
+    assert code == 0, out
+    for words in ("deepseek_v3", "4 of 16 experts", "attention rank", "supported   yes"):
+        assert words in out, out
+
+
+def test_bundled_model_matches_its_golden():
+    """Text in, the float64 reference's greedy tokens out: tokenizer, model and engine together."""
+    for case in json.loads((TINY / "golden.json").read_text())["prompts"]:
+        code, out, err = run_asap("run", TINY, "--prompt", case["prompt"], "--max-tokens", 16,
+                                  "--ignore-eos", "--ops", "ref", "--json", "--in-process")
+        assert code == 0, err
+        last = json.loads(out.splitlines()[-1])
+        assert last["token_ids"] == case["greedy16"], (case["prompt"], last)
+        assert last["text"] and last["ttft_ms"] > 0
+
+
+if __name__ == "__main__":
+    main({name[5:]: value for name, value in list(globals().items()) if name.startswith("test_")})
