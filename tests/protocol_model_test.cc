@@ -48,20 +48,16 @@ struct Shape {
 
 // Counters of one stage of a group. All of them only grow; seq s is the s-th item, from 1.
 constexpr int kMaxCounters = 64;
-constexpr int kCounterBits = 3;
-constexpr int kLargestCounter = (1 << kCounterBits) - 1;
-using State = std::array<uint8_t, kMaxCounters>;                        // stage after stage
-using Packed = std::array<uint64_t, kMaxCounters * kCounterBits / 64>;  // of all counters
+using State = std::array<uint8_t, kMaxCounters>;  // stage after stage
 
 class Model {
  public:
   Model(const Shape& shape, Fault fault) : shape_(shape), fault_(fault) {
-    CHECK(counters() <= kMaxCounters);
-    CHECK(shape.steps() * std::max(shape.ranks, shape.experts) <= kLargestCounter);
+    CHECK(machines() * stage_counters() <= kMaxCounters);
+    CHECK(shape.steps() * std::max(shape.ranks, shape.experts) <= UINT8_MAX);
   }
 
   int stage_counters() const { return 2 * shape_.ranks + 4 * slots() + 3 * shape_.experts; }
-  int counters() const { return machines() * stage_counters(); }
 
   // Calls visit(next state, action, a, b) for everything that can happen in `state`.
   template <typename Visit>
@@ -274,35 +270,13 @@ State Model::canonical(const State& state) const {
   return out;
 }
 
-Packed pack(const State& state) {
-  Packed packed{};
-  for (size_t i = 0; i < state.size(); ++i) {
-    const size_t bit = i * kCounterBits;
-    const uint64_t value = state[i];
-    packed[bit / 64] |= value << bit % 64;
-    if (bit % 64 + kCounterBits > 64) packed[bit / 64 + 1] |= value >> (64 - bit % 64);
-  }
-  return packed;
-}
-
-State unpack(const Packed& packed) {
-  State state;
-  for (size_t i = 0; i < state.size(); ++i) {
-    const size_t bit = i * kCounterBits;
-    uint64_t value = packed[bit / 64] >> bit % 64;
-    if (bit % 64 + kCounterBits > 64) value |= packed[bit / 64 + 1] << (64 - bit % 64);
-    state[i] = static_cast<uint8_t>(value & kLargestCounter);
-  }
-  return state;
-}
-
 // All states seen, in the order of discovery: the queue of the breadth-first search, too.
 class Seen {
  public:
   Seen() : table_(1u << 16, kNone) {}
 
   // False if it was there.
-  bool insert(const Packed& state) {
+  bool insert(const State& state) {
     if (states_.size() * 2 >= table_.size()) grow();
     uint32_t& place = find(state);
     if (place != kNone) return false;
@@ -311,14 +285,18 @@ class Seen {
     return true;
   }
   size_t size() const { return states_.size(); }
-  const Packed& at(size_t i) const { return states_[i]; }
+  const State& at(size_t i) const { return states_[i]; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  uint32_t& find(const Packed& state) {
+  uint32_t& find(const State& state) {
     uint64_t hash = 0;
-    for (const uint64_t word : state) hash = mix(hash ^ word);
+    for (size_t i = 0; i < state.size(); i += sizeof(uint64_t)) {
+      uint64_t word;
+      std::memcpy(&word, state.data() + i, sizeof(word));
+      hash = mix(hash ^ word);
+    }
     size_t at = hash & (table_.size() - 1);
     while (table_[at] != kNone && states_[table_[at]] != state) at = (at + 1) & (table_.size() - 1);
     return table_[at];
@@ -328,7 +306,7 @@ class Seen {
     for (size_t i = 0; i < states_.size(); ++i) find(states_[i]) = static_cast<uint32_t>(i);
   }
 
-  std::vector<Packed> states_;
+  std::vector<State> states_;
   std::vector<uint32_t> table_;  // indices into states_
 };
 
@@ -359,7 +337,7 @@ Outcome explore(const Shape& shape, Fault fault) {
   Model model(shape, fault);
   Seen seen;
   std::vector<Origin> origins{{0, "", 0, 0}};
-  seen.insert(pack(State{}));
+  seen.insert(State{});
   Outcome outcome;
   size_t level_end = 1;
   for (size_t i = 0; i < seen.size() && outcome.violation.empty(); ++i) {
@@ -367,11 +345,11 @@ Outcome explore(const Shape& shape, Fault fault) {
       ++outcome.depth;
       level_end = seen.size();
     }
-    const State state = unpack(seen.at(i));
+    const State state = seen.at(i);
     bool stuck = true;
     model.expand(state, [&](const State& next, const char* action, int a, int b) {
       stuck = false;
-      if (!seen.insert(pack(model.canonical(next)))) return;
+      if (!seen.insert(model.canonical(next))) return;
       origins.push_back(
           {static_cast<uint32_t>(i), action, static_cast<int8_t>(a), static_cast<int8_t>(b)});
     });

@@ -1,5 +1,6 @@
-// Arena: private memory for packed weights, from anonymous mappings with transparent huge pages (shared memory gets
-// none, see docs/performance.md). Blocks are 64-byte aligned and live as long as the arena.
+// Arena: private memory for packed weights, from anonymous mappings with transparent huge pages
+// (shared memory gets none, see docs/performance.md). Blocks are 64-byte aligned and live as long
+// as the arena.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed. Aborts if the machine has no memory left: sizes were checked before (asap inspect, --check-config).
+  // Zeroed. Aborts if the machine has no memory left: sizes were checked before (asap inspect,
+  // --check-config).
   std::byte* allocate(uint64_t bytes);
   uint64_t used() const { return used_; }
 

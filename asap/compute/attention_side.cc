@@ -142,12 +142,13 @@ AttentionCaches::AttentionCaches(const AttentionWeights& weights, int blocks, DT
   const auto [kv_width, index_width] = cache_widths(weights.spec, weights.kv_heads);
   const uint64_t slots = static_cast<uint64_t>(blocks) * kKvBlock;
   for (int layer = 0; layer < weights.spec.layers; ++layer) {
-    const auto cache = [&](int width) {
-      const uint64_t bytes = slots * static_cast<uint64_t>(width) * dtype_bytes(dtype);
-      return KvCache{arena.allocate(bytes), dtype, width};
+    const auto cache = [&](int width, DType type) {
+      const uint64_t bytes = slots * static_cast<uint64_t>(width) * dtype_bytes(type);
+      return KvCache{arena.allocate(bytes), type, width};
     };
-    kv.push_back(cache(kv_width));
-    if (index_width > 0) index.push_back(cache(index_width));
+    kv.push_back(cache(kv_width, dtype));
+    // Index keys decide which keys a token sees at all: they are not rounded.
+    if (index_width > 0) index.push_back(cache(index_width, DType::f32));
   }
 }
 
@@ -155,8 +156,9 @@ uint64_t cache_bytes_per_token(const ModelSpec& spec, int ranks, DType dtype) {
   const int kv_heads =
       spec.attention == AttentionKind::gqa ? own_kv_heads(spec, 0, ranks).size() : 0;
   const auto [kv_width, index_width] = cache_widths(spec, kv_heads);
-  return static_cast<uint64_t>(kv_width + index_width) * dtype_bytes(dtype) *
-         static_cast<uint64_t>(spec.layers);
+  const uint64_t token = static_cast<uint64_t>(kv_width) * dtype_bytes(dtype) +
+                         static_cast<uint64_t>(index_width) * dtype_bytes(DType::f32);
+  return token * static_cast<uint64_t>(spec.layers);
 }
 
 void rope_angles(const std::vector<double>& frequencies, double amplitude,

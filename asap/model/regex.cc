@@ -34,51 +34,59 @@ const OnigUChar* bytes(const char* text) {
   return reinterpret_cast<const OnigUChar*>(text);
 }
 
-// One walk over a text: owns what Oniguruma needs per search.
+// What Oniguruma needs per search, one per thread: pieces are short, and allocating it for each
+// would cost more than the search.
+struct Workspace {
+  OnigRegion* region = onig_region_new();
+  OnigMatchParam* limits = onig_new_match_param();
+  Workspace() = default;
+  ~Workspace() {
+    onig_region_free(region, 1);
+    onig_free_match_param(limits);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+};
+
+// One walk of a pattern over a text.
 class Searcher {
  public:
   Searcher(OnigRegex pattern, std::string_view text)
-      : pattern_(pattern),
-        begin_(bytes(text.data())),
-        end_(begin_ + text.size()),
-        region_(onig_region_new()),
-        limits_(onig_new_match_param()) {
+      : pattern_(pattern), begin_(bytes(text.data())), end_(begin_ + text.size()) {
     const unsigned long limit = 10'000'000 + 64 * static_cast<unsigned long>(text.size());
-    onig_set_retry_limit_in_match_of_match_param(limits_, limit);
-    onig_set_retry_limit_in_search_of_match_param(limits_, limit);
+    onig_set_retry_limit_in_match_of_match_param(workspace().limits, limit);
+    onig_set_retry_limit_in_search_of_match_param(workspace().limits, limit);
   }
-  ~Searcher() {
-    onig_region_free(region_, 1);
-    onig_free_match_param(limits_);
-  }
-  Searcher(const Searcher&) = delete;
-  Searcher& operator=(const Searcher&) = delete;
 
   // The leftmost match that begins at `from` or later.
   bool next(size_t from, Span* match) {
     const OnigUChar* at = begin_ + from;
+    Workspace& work = workspace();
     // Nearly every match of a pre-tokenizer begins where the last one ended, and asking for that
     // costs no region.
     const int length =
-        onig_match_with_param(pattern_, begin_, end_, at, nullptr, ONIG_OPTION_NONE, limits_);
+        onig_match_with_param(pattern_, begin_, end_, at, nullptr, ONIG_OPTION_NONE, work.limits);
     if (length >= 0) {
       *match = {from, from + static_cast<size_t>(length)};
       return true;
     }
     if (length != ONIG_MISMATCH || at == end_) return false;
-    const int found = onig_search_with_param(pattern_, begin_, end_, at, end_, region_,
-                                             ONIG_OPTION_NONE, limits_);
+    const int found = onig_search_with_param(pattern_, begin_, end_, at, end_, work.region,
+                                             ONIG_OPTION_NONE, work.limits);
     if (found < 0) return false;
-    *match = {static_cast<size_t>(region_->beg[0]), static_cast<size_t>(region_->end[0])};
+    *match = {static_cast<size_t>(work.region->beg[0]), static_cast<size_t>(work.region->end[0])};
     return true;
   }
 
  private:
+  static Workspace& workspace() {
+    static thread_local Workspace mine;
+    return mine;
+  }
+
   OnigRegex pattern_;
   const OnigUChar* begin_;
   const OnigUChar* end_;
-  OnigRegion* region_;
-  OnigMatchParam* limits_;
 };
 
 bool is_lower(char c) {

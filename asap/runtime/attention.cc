@@ -77,7 +77,7 @@ AttentionAgent::AttentionAgent(const Geometry& geometry, int group, int rank,
   selected_.resize(tokens * sz(geometry.index_topk));
   head_rows_.resize(sz(geometry.max_batch_seqs) * hidden);
   logits_.resize(sz(geometry.max_batch_seqs) * sz(geometry.vocab));
-  wire_.resize(slice * std::max(hidden, sz(geometry.gather_width)) * sizeof(float));
+  wire_.resize(slice * geometry.row_bytes());
 }
 
 AttentionAgent::~AttentionAgent() = default;
@@ -241,11 +241,10 @@ void AttentionAgent::project(Stage& stage) {
   const int n = stage.rows.slice.size();
   const uint64_t elements = sz(n) * sz(geometry_.gather_width);
   side_.project(stage.layer, stage.rows, stage.h.data(), gathered_.data());
-  ops_.narrow(gathered_.data(), static_cast<int64_t>(elements), geometry_.activation, wire_.data());
   for (int to = 0; to < geometry_.ranks; ++to) {
     group_put(*port_, geometry_, layout_, layout_.gather,
-              {group_, rank_, stage.index, group_flag(stage)}, to, wire_.data(),
-              elements * dtype_bytes(geometry_.activation));
+              {group_, rank_, stage.index, group_flag(stage)}, to, gathered_.data(),
+              elements * sizeof(float));
   }
   stage.phase = Phase::gather;
   trace(stage, TraceOp::project, begin);
@@ -255,9 +254,9 @@ const float* AttentionAgent::collect_gathered(const Stage& stage) {
   for (int peer = 0; peer < geometry_.ranks; ++peer) {
     const Part slice = part_of(stage.rows.tokens, geometry_.ranks, peer);
     const uint64_t payload = layout_.gather.payload(layout_.peer_slot(stage.index, peer));
-    ops_.widen(port_->window() + payload,
-               static_cast<int64_t>(slice.size()) * geometry_.gather_width, geometry_.activation,
-               gathered_.data() + static_cast<int64_t>(slice.begin) * geometry_.gather_width);
+    std::memcpy(gathered_.data() + static_cast<int64_t>(slice.begin) * geometry_.gather_width,
+                port_->window() + payload,
+                sz(slice.size()) * sz(geometry_.gather_width) * sizeof(float));
   }
   return gathered_.data();
 }
@@ -299,11 +298,10 @@ void AttentionAgent::attend(Stage& stage, const int32_t* selected) {
   for (int to = 0; to < geometry_.ranks; ++to) {
     const Part slice = part_of(stage.rows.tokens, geometry_.ranks, to);
     const int64_t elements = static_cast<int64_t>(slice.size()) * geometry_.hidden;
-    ops_.narrow(partial_.data() + static_cast<int64_t>(slice.begin) * geometry_.hidden, elements,
-                geometry_.activation, wire_.data());
     group_put(*port_, geometry_, layout_, layout_.reduce,
-              {group_, rank_, stage.index, group_flag(stage)}, to, wire_.data(),
-              sz(elements) * dtype_bytes(geometry_.activation));
+              {group_, rank_, stage.index, group_flag(stage)}, to,
+              partial_.data() + static_cast<int64_t>(slice.begin) * geometry_.hidden,
+              sz(elements) * sizeof(float));
   }
   stage.phase = Phase::reduce;
   trace(stage, TraceOp::attention, begin);
@@ -317,7 +315,7 @@ void AttentionAgent::on_reduced(Stage& stage) {
   std::fill_n(partial_.begin(), elements, 0.0f);
   for (int peer = 0; peer < geometry_.ranks; ++peer) {
     const uint64_t payload = layout_.reduce.payload(layout_.peer_slot(stage.index, peer));
-    ops_.add(port_->window() + payload, elements, geometry_.activation, partial_.data());
+    ops_.add(port_->window() + payload, elements, DType::f32, partial_.data());
   }
   for (int64_t i = 0; i < elements; ++i) stage.h[sz(i)] += partial_[sz(i)];
   if (spec_.moe_layer[sz(stage.layer)] == 0) {

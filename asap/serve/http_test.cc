@@ -48,6 +48,7 @@ class HttpTest : public ::testing::Test {
     router.add("GET", "/flood", [this](const auto& exchange) {
       exchange->on_disconnect([this] { ++disconnects_; });
       exchange->begin_stream("text/event-stream");
+      is_flooding_ = true;
       feed(exchange);
     });
     router.add("GET", "/throws", [](const auto&) { throw std::runtime_error("no luck"); });
@@ -87,6 +88,7 @@ class HttpTest : public ::testing::Test {
   std::atomic<int> disconnects_{0};
   std::shared_ptr<HttpExchange> kept_;  // of /never; for the test once is_kept_ is set
   std::atomic<bool> is_kept_{false};
+  std::atomic<bool> is_flooding_{false};
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -330,7 +332,7 @@ TEST_F(HttpTest, StopsAtOnceWithOpenConnections) {
   waiting.send(post("/never", "x"));
   flooded.send(get("/flood"));
   sending.send("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
-  while (!is_kept_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!is_kept_ || !is_flooding_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto begin = Clock::now();
   server_->stop();
   EXPECT_LT(seconds_since(begin), 1.0);

@@ -41,7 +41,6 @@ ExpertLayout::ExpertLayout(const Geometry& g) : stages_(g.stages), ranks_(g.rank
 AttentionLayout::AttentionLayout(const Geometry& g)
     : ranks_(g.ranks), expert_ranks_(g.expert_ranks) {
   const uint64_t slice = u(g.slice_tokens());
-  const uint64_t element = dtype_bytes(g.activation);
   const uint64_t seqs = u(g.max_batch_seqs);
   const int peers = g.stages * g.ranks;
   command = add("command",
@@ -49,9 +48,9 @@ AttentionLayout::AttentionLayout(const Geometry& g)
                     seqs * (sizeof(SequenceCommand) + u(g.max_seq_blocks) * sizeof(int32_t)) +
                     u(g.max_batch_tokens) * sizeof(int32_t),
                 g.stages);
-  gather = add("gather", slice * u(g.gather_width) * element, peers);
+  gather = add("gather", slice * u(g.gather_width) * sizeof(float), peers);
   select = add("select", slice * u(g.index_topk) * sizeof(int32_t), peers);
-  reduce = add("reduce", slice * g.row_bytes(), peers);
+  reduce = add("reduce", slice * u(g.hidden) * sizeof(float), peers);
   rows = add("rows", seqs * u(g.hidden) * sizeof(float), peers);
   logits = add("logits", seqs * u(g.vocab_slice()) * sizeof(float), peers);
   combine_rows_at = align(sizeof(CombineHeader));

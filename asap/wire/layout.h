@@ -82,9 +82,9 @@ class AttentionLayout : public Layout {
   int peer_slot(int stage, int rank) const { return stage * ranks_ + rank; }
   int expert_slot(int stage, int expert_rank) const { return stage * expert_ranks_ + expert_rank; }
   Area command;  // [stages] BatchCommand, from the front
-  Area gather;   // [stages·T] latents (or normed hidden states) of a peer's slice
+  Area gather;   // [stages·T] latents (or normed hidden states) of a peer's slice, float32
   Area select;   // [stages·T] DSA selections of a peer's slice (one empty payload line without DSA)
-  Area reduce;   // [stages·T] a peer's partial o_proj sums for this rank's slice
+  Area reduce;   // [stages·T] a peer's partial o_proj sums for this rank's slice, float32
   Area rows;     // [stages·T] final-norm rows of the sampled sequences that a peer owns
   Area logits;   // [stages·T] a peer's vocabulary slice of the logits (used in rank 0's window)
   Area combine;  // [stages·E] CombineHeader · partial results[slice], in the order of the dispatch
