@@ -1,5 +1,5 @@
-// Goldens: tiny checkpoints with float64 reference results (tests/golden/README.md), and a way to run prompts through
-// a whole instance in this process, under a virtual clock.
+// Goldens: tiny checkpoints with float64 reference results (tests/golden/README.md), and a way to
+// run prompts through a whole instance in this process, under a virtual clock.
 #pragma once
 
 #include <functional>
@@ -70,12 +70,13 @@ class Bench {
 
   struct Run {
     int d = 1, r = 2;
-    int max_batch_tokens = 0;   // 0: the setup's
-    uint64_t seed = 0;          // of delays, message order and agent order; 0: none of them
+    int max_batch_tokens = 0;  // 0: the setup's
+    uint64_t seed = 0;         // of delays, message order and agent order; 0: none of them
     Duration max_delay = {0};
     Observer observer = nullptr;
   };
-  // Submits all prompts at once and steps until all have finished. Aborts if nothing moves any more.
+  // Submits all prompts at once and steps until all have finished. Aborts if nothing moves any
+  // more.
   std::vector<Outcome> run(const std::vector<Prompt>& prompts, const Run& run);
 
   const ModelSpec& spec() const { return spec_; }

@@ -1,5 +1,5 @@
-// Every golden checkpoint, in one process: --ops ref within the float32 limits with exact experts, selections and greedy
-// tokens; --ops cpu within the bfloat16 limits; at several geometries.
+// Every golden checkpoint, in one process: --ops ref within the float32 limits with exact experts,
+// selections and greedy tokens; --ops cpu within the bfloat16 limits; at several geometries.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,8 +73,8 @@ void expect_exact_decisions(const Golden& golden, const GoldenCase& c, const Dec
 TEST_P(GoldenTest, ReferenceOpsAreExact) {
   const auto& [name, shape] = GetParam();
   const Golden golden = load_golden(name);
-  Bench bench({.model = golden_directory(name), .d = shape.d, .t = shape.t, .e = shape.e,
-               .ops = "ref"});
+  Bench bench(
+      {.model = golden_directory(name), .d = shape.d, .t = shape.t, .e = shape.e, .ops = "ref"});
   const double limit = golden.tolerance["fp32"]["logits_rel"].get<double>();
   for (const GoldenCase& c : golden.cases) {
     Decisions decisions;
@@ -93,12 +93,14 @@ TEST_P(GoldenTest, ReferenceOpsAreExact) {
 TEST_P(GoldenTest, CpuOpsAreWithinBf16Limits) {
   const auto& [name, shape] = GetParam();
   const Golden golden = load_golden(name);
-  Bench bench({.model = golden_directory(name), .d = shape.d, .t = shape.t, .e = shape.e,
+  Bench bench({.model = golden_directory(name),
+               .d = shape.d,
+               .t = shape.t,
+               .e = shape.e,
                .dtype = "bfloat16"});
   const auto& limits = golden.tolerance["bf16"];
   for (const GoldenCase& c : golden.cases) {
-    const auto out =
-        bench.run({{c.prompt, static_cast<int>(c.greedy.size())}}, {.d = shape.d});
+    const auto out = bench.run({{c.prompt, static_cast<int>(c.greedy.size())}}, {.d = shape.d});
     EXPECT_LE(relative_error(out[0].logits, c.logits), limits["logits_rel"].get<double>());
     double sum = 0;
     double norm = 0;
@@ -111,8 +113,9 @@ TEST_P(GoldenTest, CpuOpsAreWithinBf16Limits) {
     if (bench.spec().index_topk == 0) {
       EXPECT_EQ(out[0].tokens, c.greedy);
     } else {
-      // Key selections of generated rows are as close as 3e-4 in the reference, finer than bfloat16 can resolve; one
-      // that flips changes the continuation. The prompt's own decisions are not close: its token must be right.
+      // Key selections of generated rows are as close as 3e-4 in the reference, finer than bfloat16
+      // can resolve; one that flips changes the continuation. The prompt's own decisions are not
+      // close: its token must be right.
       EXPECT_EQ(out[0].tokens.front(), c.greedy.front());
     }
   }
@@ -122,11 +125,13 @@ TEST_P(GoldenTest, CpuOpsAreWithinBf16Limits) {
 TEST_P(GoldenTest, CpuOpsInFloat32AreWithinFp32Limits) {
   const auto& [name, shape] = GetParam();
   const Golden golden = load_golden(name);
-  Bench bench({.model = golden_directory(name), .d = shape.d, .t = shape.t, .e = shape.e,
+  Bench bench({.model = golden_directory(name),
+               .d = shape.d,
+               .t = shape.t,
+               .e = shape.e,
                .dtype = "float32"});
   for (const GoldenCase& c : golden.cases) {
-    const auto out =
-        bench.run({{c.prompt, static_cast<int>(c.greedy.size())}}, {.d = shape.d});
+    const auto out = bench.run({{c.prompt, static_cast<int>(c.greedy.size())}}, {.d = shape.d});
     EXPECT_LE(relative_error(out[0].logits, c.logits),
               golden.tolerance["fp32"]["logits_rel"].get<double>());
     EXPECT_EQ(out[0].tokens, c.greedy);

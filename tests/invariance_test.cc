@@ -1,5 +1,6 @@
-// The strongest test: a prompt's logits and tokens have the same bits whatever the schedule. At equal T and E they do not
-// depend on D, R, what shares the batches, how a prompt is cut, or on delays and order of messages and agents.
+// The strongest test: a prompt's logits and tokens have the same bits whatever the schedule. At
+// equal T and E they do not depend on D, R, what shares the batches, how a prompt is cut, or on
+// delays and order of messages and agents.
 #include <gtest/gtest.h>
 
 #include "tests/golden_support.h"
@@ -61,7 +62,8 @@ class InvarianceTest : public testing::TestWithParam<Model> {
 TEST_P(InvarianceTest, AloneOrAmongTwentyForEveryDAndR) {
   for (const int d : {1, 3}) {
     for (const int r : {1, 2, 3}) {
-      EXPECT_EQ(bench_.run({subject_}, {.d = d, .r = r}).front(), alone_) << "D " << d << " R " << r;
+      EXPECT_EQ(bench_.run({subject_}, {.d = d, .r = r}).front(), alone_)
+          << "D " << d << " R " << r;
       EXPECT_EQ(bench_.run(crowd(3), {.d = d, .r = r})[7], alone_) << "D " << d << " R " << r;
     }
   }

@@ -6,8 +6,8 @@
 namespace asap {
 
 void check_failed(const char* file, int line, const char* expression, std::string_view message) {
-  std::fprintf(stderr, "%s:%d: CHECK failed: %s%s%.*s\n", file, line, expression, message.empty() ? "" : ": ",
-               static_cast<int>(message.size()), message.data());
+  std::fprintf(stderr, "%s:%d: CHECK failed: %s%s%.*s\n", file, line, expression,
+               message.empty() ? "" : ": ", static_cast<int>(message.size()), message.data());
   std::fflush(stderr);
   std::abort();
 }

@@ -1,6 +1,6 @@
-// A small seeded generator (SplitMix64). Every random choice of tests, links and samplers comes from one of these, so a
-// printed seed replays a run. A counter-based draw (`mix`) needs no state: the sampler uses it so that a token depends
-// on (seed, position) alone.
+// A small seeded generator (SplitMix64). Every random choice of tests, links and samplers comes
+// from one of these, so a printed seed replays a run. A counter-based draw (`mix`) needs no state:
+// the sampler uses it so that a token depends on (seed, position) alone.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ class Prng {
     state_ += 0x9E3779B97F4A7C15ull;
     return mix(state_);
   }
-  // Uniform in [0, bound); bound > 0. The bias of the modulo is below 2^-32 for the bounds used here.
+  // Uniform in [0, bound); bound > 0. The bias of the modulo is below 2^-32 for the bounds used
+  // here.
   constexpr uint64_t below(uint64_t bound) { return next() % bound; }
   // Uniform in [0, 1).
   constexpr double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }

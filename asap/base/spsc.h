@@ -1,5 +1,5 @@
-// SpscQueue: a bounded queue between two agents, one producer and one consumer, in one process. Neither side blocks or
-// allocates; each index has a cache line of its own.
+// SpscQueue: a bounded queue between two agents, one producer and one consumer, in one process.
+// Neither side blocks or allocates; each index has a cache line of its own.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ namespace asap {
 template <typename T>
 class SpscQueue {
  public:
-  // At most `capacity` elements. The bound is structural (stages, buffers): overflowing it is a bug.
+  // At most `capacity` elements. The bound is structural (stages, buffers): overflowing it is a
+  // bug.
   explicit SpscQueue(size_t capacity) : slots_(capacity + 1) {}
 
   void push(T value) {

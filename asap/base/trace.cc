@@ -54,10 +54,11 @@ void append_event(const TraceTrack& track, const TraceEvent& e, std::string* out
                                ? fmt::format("b{}/L{}/{}", e.batch, e.layer, trace_op_name(e.op))
                                : fmt::format("b{}/{}", e.batch, trace_op_name(e.op));
   fmt::format_to(at,
-                 ",\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
-                 "\"dur\":{:.3f},\"args\":{{\"batch\":{},\"layer\":{},\"group\":{},\"stage\":{}}}}}",
-                 name, trace_op_name(e.op), track.pid, track.tid, us, duration_us, e.batch,
-                 e.layer, e.group, e.stage);
+                 ",\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},"
+                 "\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{\"batch\":{},\"layer\":{},"
+                 "\"group\":{},\"stage\":{}}}}}",
+                 name, trace_op_name(e.op), track.pid, track.tid, us, duration_us, e.batch, e.layer,
+                 e.group, e.stage);
   if (e.flow == TraceFlow::none) return;
   fmt::format_to(at,
                  ",\n{{\"name\":\"item\",\"cat\":\"item\",\"ph\":\"{}\",\"id\":{},\"pid\":{},"
@@ -69,13 +70,16 @@ void append_event(const TraceTrack& track, const TraceEvent& e, std::string* out
 }  // namespace
 
 std::string trace_json(std::span<const TraceTrack> tracks) {
-  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"asap\",\"ph\":\"M\",\"pid\":0}";
+  std::string out =
+      "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+      "{\"name\":\"asap\",\"ph\":\"M\",\"pid\":0}";
   auto at = std::back_inserter(out);
   for (const TraceTrack& track : tracks) {
     fmt::format_to(at,
-                   ",\n{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"args\":{{\"name\":\"{}\"}}}}"
-                   ",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":"
-                   "\"{}\"}}}}",
+                   ",\n{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},"
+                   "\"args\":{{\"name\":\"{}\"}}}}"
+                   ",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},"
+                   "\"args\":{{\"name\":\"{}\"}}}}",
                    track.pid, track.process, track.pid, track.tid, track.thread);
     for (const TraceEvent& event : track.ring->snapshot()) append_event(track, event, &out);
   }

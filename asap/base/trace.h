@@ -1,7 +1,7 @@
 // Trace: what each agent did and when, in rings of plain structs that any process may read.
 //
-// A ring has one writer. It may live in shared memory, so that the front can write the trace of a worker that died. The
-// newest events win: a full ring overwrites its oldest ones.
+// A ring has one writer. It may live in shared memory, so that the front can write the trace of a
+// worker that died. The newest events win: a full ring overwrites its oldest ones.
 #pragma once
 
 #include <atomic>
@@ -82,8 +82,8 @@ struct TraceTrack {
   const TraceRing* ring = nullptr;
 };
 
-// Chrome/Perfetto JSON ("traceEvents"): one track per ring, complete events named "batch/layer/op", flow arrows from
-// dispatch to combine.
+// Chrome/Perfetto JSON ("traceEvents"): one track per ring, complete events named "batch/layer/op",
+// flow arrows from dispatch to combine.
 std::string trace_json(std::span<const TraceTrack> tracks);
 Status write_trace(const std::string& path, std::span<const TraceTrack> tracks);
 

@@ -21,7 +21,8 @@ struct Duration {
   constexpr Duration operator-(Duration other) const { return {ns - other.ns}; }
 };
 
-// A point of the monotonic (or virtual) clock. Policies and agents receive it; they never read a clock.
+// A point of the monotonic (or virtual) clock. Policies and agents receive it; they never read a
+// clock.
 struct Instant {
   int64_t ns = 0;
   static constexpr Instant never() { return {INT64_MAX}; }
@@ -54,8 +55,9 @@ constexpr std::string_view dtype_name(DType type) {
   return "?";
 }
 
-// Part `index` of `n` things cut into `parts` contiguous, nearly equal parts: [begin, end). Used for the tokens of a
-// group's ranks, the experts of expert ranks and the rows of a vocabulary, so that all sides agree on one formula.
+// Part `index` of `n` things cut into `parts` contiguous, nearly equal parts: [begin, end). Used
+// for the tokens of a group's ranks, the experts of expert ranks and the rows of a vocabulary, so
+// that all sides agree on one formula.
 struct Part {
   int begin = 0;
   int end = 0;

@@ -40,20 +40,20 @@ std::string attention_text(const ModelSpec& s) {
 }
 
 std::string router_text(const ModelSpec& s) {
-  return fmt::format(
-      "{} of {} experts{}, {}{}{}, scale {}", s.top_k, s.experts,
-      s.router.groups > 1 ? fmt::format(" in {} of {} groups", s.router.top_groups, s.router.groups)
-                          : "",
-      s.router.score == RouterScore::sigmoid ? "sigmoid" : "softmax",
-      s.router.has_bias ? " with selection bias" : "", s.router.normalize ? ", normalised" : "",
-      s.router.scale);
+  return fmt::format("{} of {} experts{}, {}{}{}, scale {}", s.top_k, s.experts,
+                     s.router.groups > 1
+                         ? fmt::format(" in {} of {} groups", s.router.top_groups, s.router.groups)
+                         : "",
+                     s.router.score == RouterScore::sigmoid ? "sigmoid" : "softmax",
+                     s.router.has_bias ? " with selection bias" : "",
+                     s.router.normalize ? ", normalised" : "", s.router.scale);
 }
 
 void print_model(const std::string& directory, const ModelSpec& s) {
   const ParameterCount p = count_parameters(s);
   std::printf("%s: %s (%s)\n", directory.c_str(), s.model_type.c_str(), s.architecture.c_str());
-  std::printf("  layers      %d (%d with experts), hidden %d, vocabulary %d, context %d\n", s.layers,
-              s.moe_layers(), s.hidden, s.vocab, s.max_positions);
+  std::printf("  layers      %d (%d with experts), hidden %d, vocabulary %d, context %d\n",
+              s.layers, s.moe_layers(), s.hidden, s.vocab, s.max_positions);
   std::printf("  attention   %s\n", attention_text(s).c_str());
   std::printf("  router      %s\n", router_text(s).c_str());
   std::printf("  experts     width %d, shared %d, dense layers %d; %s each in bfloat16\n",

@@ -107,6 +107,8 @@ void catch_interrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-bool interrupted() { return signals.load() > 0; }
+bool interrupted() {
+  return signals.load() > 0;
+}
 
 }  // namespace asap

@@ -15,7 +15,8 @@ int exit_code(Code code);
 // Prints "asap: message" on stderr and gives the exit code.
 int report(const Error& error);
 
-// Geometry, limits and kernels of an instance. `model_required`: without a model, serve uses the bundled one.
+// Geometry, limits and kernels of an instance. `model_required`: without a model, serve uses the
+// bundled one.
 void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
                       bool& check_config, bool model_required);
 // --check-config: prints the topology and the windows.
@@ -27,6 +28,5 @@ Result<std::string> bundled_model();
 // True after SIGINT or SIGTERM, once catch_interrupts() was called.
 void catch_interrupts();
 bool interrupted();
-
 
 }  // namespace asap

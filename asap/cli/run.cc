@@ -1,6 +1,6 @@
 // asap run: one request, without HTTP.
-#include <cstdio>
 #include <condition_variable>
+#include <cstdio>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>

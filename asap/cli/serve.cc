@@ -1,8 +1,9 @@
 // asap serve: the HTTP front over an engine, until SIGINT or SIGTERM.
+#include <spdlog/spdlog.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <spdlog/spdlog.h>
 #include <thread>
 
 #include "asap/cli/commands.h"

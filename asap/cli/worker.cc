@@ -1,4 +1,5 @@
-// asap worker: one device. Its command line says what it is; everything else comes from the front's control block.
+// asap worker: one device. Its command line says what it is; everything else comes from the front's
+// control block.
 #include "asap/runtime/worker.h"
 
 #include "asap/cli/commands.h"

@@ -9,7 +9,9 @@ namespace asap {
 
 namespace {
 
-size_t sz(int64_t n) { return static_cast<size_t>(n); }
+size_t sz(int64_t n) {
+  return static_cast<size_t>(n);
+}
 
 std::vector<float> vector_of(const TensorView& view) {
   std::vector<float> out(sz(view.cols));
@@ -99,8 +101,8 @@ std::pair<int, int> cache_widths(const ModelSpec& spec, int own_kv_heads) {
 }  // namespace
 
 Status check_tensor_parallel(const ModelSpec& spec, int ranks) {
-  // Where all heads share one cache row they can be given out in unequal numbers; grouped queries must stay with
-  // their kv head.
+  // Where all heads share one cache row they can be given out in unequal numbers; grouped queries
+  // must stay with their kv head.
   const bool shared = spec.attention == AttentionKind::mla || spec.kv_heads == 1;
   if (shared ? ranks > spec.heads : spec.heads % ranks != 0) {
     return fail(Code::invalid,
@@ -131,8 +133,8 @@ std::shared_ptr<const AttentionWeights> load_attention_weights(
   out->final_norm = vector_of(views.final_norm);
   out->lm_head = ops.pack(views.lm_head.slice_rows(out->vocab.begin, out->vocab.end), out->arena);
   for (int layer = 0; layer < spec.layers; ++layer) {
-    out->layers.push_back(load_layer(spec, views.layers[sz(layer)],
-                                     spec.moe_layer[sz(layer)] != 0, rank, ranks, ops, out->arena));
+    out->layers.push_back(load_layer(spec, views.layers[sz(layer)], spec.moe_layer[sz(layer)] != 0,
+                                     rank, ranks, ops, out->arena));
     if (progress) progress(layer + 1);
   }
   return out;
@@ -262,8 +264,8 @@ void AttentionSide::store(int layer, const BatchRows& batch, const float* gather
   ops_.kv_store(caches_.kv[sz(layer)], batch.slots, k, n, width);
 }
 
-void AttentionSide::select(int layer, const BatchRows& batch, const float* h,
-                           const float* gathered, int32_t* selected) {
+void AttentionSide::select(int layer, const BatchRows& batch, const float* h, const float* gathered,
+                           int32_t* selected) {
   const AttentionLayerWeights& w = weights_->layers[sz(layer)];
   const int n = batch.slice.size();
   const int heads = spec_.index_heads;

@@ -1,7 +1,9 @@
-// AttentionSide: the maths of one attention rank, without batches, stages or links: what happens to token rows between
-// one exchange and the next. The attention agent (runtime/attention.h) calls these steps in order and moves the rows.
+// AttentionSide: the maths of one attention rank, without batches, stages or links: what happens to
+// token rows between one exchange and the next. The attention agent (runtime/attention.h) calls
+// these steps in order and moves the rows.
 //
-// Between layers a rank owns a slice of the batch's tokens; inside attention it owns heads. The steps of a layer:
+// Between layers a rank owns a slice of the batch's tokens; inside attention it owns heads. The
+// steps of a layer:
 //   project   own slice   norm, down-projections                        -> latents to gather
 //   store     all tokens  caches
 //   select    own slice   DSA: keys that each token attends to          -> selections to gather
@@ -23,20 +25,20 @@
 
 namespace asap {
 
-// Rank `rank` of `ranks`: heads, vocabulary rows and nothing else are divided; down-projections, router, shared and
-// dense FFNs work on token slices and are whole on every rank.
+// Rank `rank` of `ranks`: heads, vocabulary rows and nothing else are divided; down-projections,
+// router, shared and dense FFNs work on token slices and are whole on every rank.
 struct AttentionLayerWeights {
-  std::vector<float> input_norm, post_norm;      // [H]
-  Matrix q, k, v;                                // gqa; q also mla without q_lora
-  std::vector<float> q_norm, k_norm;             // [d]
-  Matrix q_a, q_b, kv_a;                         // mla
-  std::vector<float> q_a_norm, kv_a_norm;        // [q_lora], [kv_lora]
-  std::vector<MlaHead> mla_heads;                // own heads
-  Matrix index_q, index_k, index_weights;        // dsa, whole on every rank
-  std::vector<float> index_k_norm, index_k_bias; // [index_dim]
-  Matrix o;                                      // [H, own heads·v]
+  std::vector<float> input_norm, post_norm;       // [H]
+  Matrix q, k, v;                                 // gqa; q also mla without q_lora
+  std::vector<float> q_norm, k_norm;              // [d]
+  Matrix q_a, q_b, kv_a;                          // mla
+  std::vector<float> q_a_norm, kv_a_norm;         // [q_lora], [kv_lora]
+  std::vector<MlaHead> mla_heads;                 // own heads
+  Matrix index_q, index_k, index_weights;         // dsa, whole on every rank
+  std::vector<float> index_k_norm, index_k_bias;  // [index_dim]
+  Matrix o;                                       // [H, own heads·v]
   Matrix router;
-  std::vector<float> router_bias;                // [N] or empty
+  std::vector<float> router_bias;  // [N] or empty
   ExpertMatrix shared, dense;
 };
 
@@ -60,8 +62,8 @@ std::shared_ptr<const AttentionWeights> load_attention_weights(
     const ModelSpec& spec, const Checkpoint& checkpoint, const ModelWeights& views, int rank,
     int ranks, Ops& ops, const std::function<void(int)>& progress);
 
-// KV memory of one rank: `blocks` blocks of kKvBlock tokens in every layer. Pages are taken from the system when first
-// written.
+// KV memory of one rank: `blocks` blocks of kKvBlock tokens in every layer. Pages are taken from
+// the system when first written.
 struct AttentionCaches {
   AttentionCaches(const AttentionWeights& weights, int blocks, DType dtype);
   Arena arena;
@@ -76,12 +78,13 @@ struct BatchRows {
   int tokens = 0;
   Part slice;  // rows that this rank owns between layers
   std::span<const Sequence> sequences;
-  const int32_t* slots = nullptr;     // [tokens] cache slot
-  const float* angles = nullptr;      // [tokens, rope.dim/2, 2] cos, sin
+  const int32_t* slots = nullptr;       // [tokens] cache slot
+  const float* angles = nullptr;        // [tokens, rope.dim/2, 2] cos, sin
   const float* index_angles = nullptr;  // [tokens, index_rope.dim/2, 2]
-  bool select = false;  // some token sees more than index_topk keys
+  bool select = false;                  // some token sees more than index_topk keys
 };
-// cos and sin of `rope` for positions[n], [n, dim/2, 2]: computed in double, so a position has one value everywhere.
+// cos and sin of `rope` for positions[n], [n, dim/2, 2]: computed in double, so a position has one
+// value everywhere.
 void rope_angles(const std::vector<double>& frequencies, double amplitude,
                  std::span<const int32_t> positions, float* out);
 
@@ -91,7 +94,8 @@ class AttentionSide {
   AttentionSide(std::shared_ptr<const AttentionWeights> weights, AttentionCaches& caches, Ops& ops,
                 int max_tokens);
 
-  // Elements per token that `project` hands to the group: [qr or x | c | k_rope | index key], or x for gqa.
+  // Elements per token that `project` hands to the group: [qr or x | c | k_rope | index key], or x
+  // for gqa.
   static int gather_width(const ModelSpec& spec);
 
   void embed(std::span<const int32_t> tokens, float* h) const;  // [n, H]

@@ -1,13 +1,15 @@
-// Ops: the op table, the border between the engine and a device. Above it no code knows an ISA; below it no code knows
-// a model family, a batch or a link.
+// Ops: the op table, the border between the engine and a device. Above it no code knows an ISA;
+// below it no code knows a model family, a batch or a link.
 //
 // Rules that every implementation keeps:
-//  - activations in memory are float32, row-major, with an explicit row length `ld` (elements) where rows may be apart;
+//  - activations in memory are float32, row-major, with an explicit row length `ld` (elements)
+//  where rows may be apart;
 //    weights are packed once by pack*(); caches and wire rows are float32 or bfloat16;
 //  - accumulation, norms, softmax and router in float32 (ops_ref accumulates in double);
-//  - BATCH-INVARIANT: the bits of an output row depend on that row's inputs alone, never on the other rows of the call,
-//    on the number of threads, or on how a prompt was cut into calls. One K-order per output element; attention blocks
-//    start at absolute positions that are multiples of kKvBlock;
+//  - BATCH-INVARIANT: the bits of an output row depend on that row's inputs alone, never on the
+//  other rows of the call,
+//    on the number of threads, or on how a prompt was cut into calls. One K-order per output
+//    element; attention blocks start at absolute positions that are multiples of kKvBlock;
 //  - no op allocates after reserve(); no op fails: bad sizes are bugs (CHECK).
 #pragma once
 
@@ -44,45 +46,49 @@ struct ExpertMatrix {
   Matrix down;     // [hidden, intermediate]
 };
 
-// Addresses of all experts of all layers that a device holds: row `layer` of `experts` entries. The super kernel gets
-// the whole table and reads the layer as data.
+// Addresses of all experts of all layers that a device holds: row `layer` of `experts` entries. The
+// super kernel gets the whole table and reads the layer as data.
 struct ExpertTable {
   int layers = 0;
   int experts = 0;  // local experts per layer
-  std::span<const ExpertMatrix> entries;  // [layers][experts]; rows of dense layers are empty matrices
+  std::span<const ExpertMatrix>
+      entries;  // [layers][experts]; rows of dense layers are empty matrices
 };
 
-// Head h of MLA's kv_b: k_up [nope, latent] and v_up [v, latent] expand a latent; q_absorb [latent, nope] is k_up
-// transposed, for the absorbed form.
+// Head h of MLA's kv_b: k_up [nope, latent] and v_up [v, latent] expand a latent; q_absorb [latent,
+// nope] is k_up transposed, for the absorbed form.
 struct MlaHead {
   Matrix k_up, v_up, q_absorb;
 };
 
-// A per-layer cache of one rank: `width` elements of `dtype` per slot; slot = block·kKvBlock + position % kKvBlock.
+// A per-layer cache of one rank: `width` elements of `dtype` per slot; slot = block·kKvBlock +
+// position % kKvBlock.
 struct KvCache {
   std::byte* data = nullptr;
   DType dtype = DType::bf16;  // bf16 or f32
   int width = 0;
 };
 
-// One sequence's rows of a batch: rows [row, row + n) are absolute positions [past, past + n); positions < past are
-// cached. blocks[b] is the KV block of positions [b·kKvBlock, (b+1)·kKvBlock). The caller stores the new rows first.
+// One sequence's rows of a batch: rows [row, row + n) are absolute positions [past, past + n);
+// positions < past are cached. blocks[b] is the KV block of positions [b·kKvBlock, (b+1)·kKvBlock).
+// The caller stores the new rows first.
 struct Sequence {
   int row = 0;
   int n = 0;
   int past = 0;
-  int prompt = 0;  // prompt length: positions >= prompt were generated. A property of the request, so a
-                   // choice of algorithm by it (MLA expanded or absorbed) keeps batch invariance.
+  int prompt =
+      0;  // prompt length: positions >= prompt were generated. A property of the request, so a
+          // choice of algorithm by it (MLA expanded or absorbed) keeps batch invariance.
   const int32_t* blocks = nullptr;
 };
 
 struct GqaArgs {
   std::span<const Sequence> sequences;
-  const float* q = nullptr;  // [rows, heads, d], RoPE applied
-  KvCache kv;                // width 2·kv_heads·d: K heads, then V heads
+  const float* q = nullptr;            // [rows, heads, d], RoPE applied
+  KvCache kv;                          // width 2·kv_heads·d: K heads, then V heads
   int heads = 0, kv_heads = 0, d = 0;  // local heads; head h uses kv head h / (heads / kv_heads)
   float scale = 0;
-  float* out = nullptr;      // [rows, heads, d]
+  float* out = nullptr;  // [rows, heads, d]
 };
 
 struct MlaArgs {
@@ -92,13 +98,15 @@ struct MlaArgs {
   std::span<const MlaHead> heads;
   int nope = 0, rope = 0, v = 0, latent = 0;
   float scale = 0;
-  const int32_t* selected = nullptr;  // [rows, topk] ascending key positions, padded with -1; null: dense causal
+  const int32_t* selected =
+      nullptr;  // [rows, topk] ascending key positions, padded with -1; null: dense causal
   int topk = 0;
-  float* out = nullptr;      // [rows, heads, v]
+  float* out = nullptr;  // [rows, heads, v]
 };
 
-// DSA lightning indexer for batch rows [begin, end) (spec 3.4): I[t,s] = Σ_h w[t,h]·relu(u[t,h]·key[s]), the topk
-// largest with ties to the lower position. Rows that see <= topk keys select all of them.
+// DSA lightning indexer for batch rows [begin, end) (spec 3.4): I[t,s] = Σ_h
+// w[t,h]·relu(u[t,h]·key[s]), the topk largest with ties to the lower position. Rows that see <=
+// topk keys select all of them.
 struct IndexerArgs {
   std::span<const Sequence> sequences;
   int begin = 0, end = 0;
@@ -113,12 +121,15 @@ struct IndexerArgs {
 struct ExpertWork {
   int layer = 0;   // row of the table; data, not code
   int tokens = 0;  // tokens with at least one local expert
-  std::span<const int32_t> expert_offsets;  // [experts + 1]: rows of expert i are [off[i], off[i+1])
-  const int32_t* row_token = nullptr;       // [rows] token of a row; ascending within an expert
-  const float* row_weight = nullptr;        // [rows] router weight
-  const int32_t* token_offsets = nullptr;   // [tokens + 1]: rows of token i are token_rows[off[i] .. off[i+1])
-  const int32_t* token_rows = nullptr;      // [rows] row numbers, ascending expert
-  const std::byte* const* payload = nullptr;  // [tokens] address of a token's hidden state [hidden], of `dtype`
+  std::span<const int32_t>
+      expert_offsets;                  // [experts + 1]: rows of expert i are [off[i], off[i+1])
+  const int32_t* row_token = nullptr;  // [rows] token of a row; ascending within an expert
+  const float* row_weight = nullptr;   // [rows] router weight
+  const int32_t* token_offsets =
+      nullptr;  // [tokens + 1]: rows of token i are token_rows[off[i] .. off[i+1])
+  const int32_t* token_rows = nullptr;  // [rows] row numbers, ascending expert
+  const std::byte* const* payload =
+      nullptr;  // [tokens] address of a token's hidden state [hidden], of `dtype`
   DType dtype = DType::bf16;
   float* out = nullptr;  // [tokens, hidden] Σ weight·FFN over the token's rows, ascending expert
 };
@@ -154,8 +165,8 @@ class Ops {
   virtual void rms_norm(const float* x, int n, int width, int ldx, const float* w, double eps,
                         float* y, int ldy) = 0;
   // y[i] = (x[i] - mean)·(var + 1e-6)^-1/2 ⊙ w + b; x == y allowed.
-  virtual void layer_norm(const float* x, int n, int width, int ldx, const float* w,
-                          const float* b, float* y, int ldy) = 0;
+  virtual void layer_norm(const float* x, int n, int width, int ldx, const float* w, const float* b,
+                          float* y, int ldy) = 0;
   // Rotates in place `dim` elements at x[i·ld + h·head_stride] for rows i < n and heads h < heads.
   // angles: [n, dim/2, 2] cos and sin per row.
   virtual void rope(float* x, int n, int ld, int heads, int head_stride, int dim, bool interleaved,
@@ -166,20 +177,21 @@ class Ops {
   virtual void attention_gqa(const GqaArgs& args) = 0;
   virtual void attention_mla(const MlaArgs& args) = 0;
   virtual void indexer(const IndexerArgs& args) = 0;
-  // Selected experts and their final weights, [n, top_k], ids ascending by (selection score desc, id asc).
-  // logits [n, experts]; bias [experts] or null.
+  // Selected experts and their final weights, [n, top_k], ids ascending by (selection score desc,
+  // id asc). logits [n, experts]; bias [experts] or null.
   virtual void route(const RouterSpec& router, int experts, int top_k, const float* logits,
                      const float* bias, int n, int32_t* ids, float* weights) = 0;
-  // Conversions for the wire and caches: `count` elements, round-to-nearest-even to bf16. These three run on the calling
-  // thread, never on the team: the send agent of an expert rank converts while its compute agent leads the team.
+  // Conversions for the wire and caches: `count` elements, round-to-nearest-even to bf16. These
+  // three run on the calling thread, never on the team: the send agent of an expert rank converts
+  // while its compute agent leads the team.
   virtual void narrow(const float* x, int64_t count, DType to, std::byte* y) = 0;
   virtual void widen(const std::byte* x, int64_t count, DType from, float* y) = 0;
   // y += widen(x).
   virtual void add(const std::byte* x, int64_t count, DType from, float* y) = 0;
 };
 
-// `team` must outlive the ops. The CPU table picks the best ISA of this machine, or the named one ("" = best;
-// "scalar", "avx2", "avx512"); null if the machine lacks it.
+// `team` must outlive the ops. The CPU table picks the best ISA of this machine, or the named one
+// ("" = best; "scalar", "avx2", "avx512"); null if the machine lacks it.
 std::unique_ptr<Ops> make_ops_ref();
 std::unique_ptr<Ops> make_ops_cpu(Team& team, std::string_view isa = "");
 

@@ -221,20 +221,29 @@ TEST(Rope, YarnBoundsMayCoincide) {
   EXPECT_NEAR(w[1], std::pow(1e4, -1 / 32.0) / 4, 1e-12);
 }
 
+struct Case {
+  const char* base;
+  Json patch;
+  Code code;
+  std::vector<std::string> parts;
+};
+
+void expect_errors(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.patch.dump());
+    expect_error(patched(c.base, c.patch), c.code, c.parts);
+  }
+}
+
+// A rope_scaling of YaRN with one key changed.
+Json scaling(const char* key, const Json& value) {
+  Json out = {{"type", "yarn"}, {"factor", 4}};
+  out[key] = value;
+  return Json{{"rope_scaling", out}};
+}
+
 TEST(SpecErrors, NameKeyValueAndRemedy) {
-  struct Case {
-    const char* base;
-    Json patch;
-    Code code;
-    std::vector<std::string> parts;
-  };
-  const Json yarn = {{"type", "yarn"}, {"factor", 4}};
-  const auto scaling = [&](const char* key, const Json& value) {
-    Json out = yarn;
-    out[key] = value;
-    return Json{{"rope_scaling", out}};
-  };
-  const Case cases[] = {
+  expect_errors({
       {kQwen3Config,
        {{"model_type", "llama"}},
        Code::unsupported,
@@ -292,6 +301,11 @@ TEST(SpecErrors, NameKeyValueAndRemedy) {
        {{"quantization_config", {{"quant_method", "fp8"}}}},
        Code::unsupported,
        {"weight_block_size is []"}},
+  });
+}
+
+TEST(SpecErrors, OfLatentAttentionAndGroupedRouters) {
+  expect_errors({
       {kDeepseekV3Config, {{"n_group", 7}}, Code::invalid, {"n_group is 7", "256 experts"}},
       {kDeepseekV3Config, {{"n_group", 256}}, Code::invalid, {"n_group is 256"}},
       {kDeepseekV3Config, {{"topk_group", 9}}, Code::invalid, {"topk_group is 9"}},
@@ -307,11 +321,7 @@ TEST(SpecErrors, NameKeyValueAndRemedy) {
       {kDeepseekV3Config, {{"rope_scaling", 4}}, Code::invalid, {"rope_scaling is 4"}},
       {kDeepseekV32Config, {{"index_head_dim", 32}}, Code::invalid, {"index_head_dim is 32"}},
       {kDeepseekV32Config, {{"q_lora_rank", nullptr}}, Code::unsupported, {"q_lora_rank"}},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.patch.dump());
-    expect_error(patched(c.base, c.patch), c.code, c.parts);
-  }
+  });
 }
 
 TEST(SpecErrors, TextThatIsNoObject) {

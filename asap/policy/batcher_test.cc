@@ -117,16 +117,25 @@ TEST(BatcherTest, OrderInABatch) {
 
 TEST(BatcherTest, GeneratingSequencesLeaveAPlaceToAPart) {
   SchedulerLimits limits = one_stage();
+  limits.stages = 2;
   limits.max_batch_seqs = 2;
   expect_table(limits, R"(
-    0  +1:10/9   | g0s0[1:0+10*]
-    1  +2:10/9   | wake@31
-    9  done g0s0 | g0s0[1:10+1* 2:0+10*]
-    19 done g0s0 | g0s0[1:11+1* 2:10+1*]
-    20 -2        |
-    21 +3:1900/1 | wake@51
-    29 done g0s0 | g0s0[1:12+1* 3:0+999]
-    39 done g0s0 | g0s0[1:13+1* 3:999+901*]
+    0  +1:10/9                | g0s0[1:0+10*]
+    1  +2:10/9                | g0s1[2:0+10*]
+    2  +3:2900/1              |
+    9  done g0s0              | g0s0[1:10+1* 3:0+999]
+    19 done g0s0, done g0s1   | g0s0[1:11+1* 3:999+999] g0s1[2:10+1*]
+  )");
+}
+
+// 2 finds no blocks. 4 may pass it, but 3, which would stay for several batches, may not.
+TEST(BatcherTest, PromptsThatMustBeCutPassNobody) {
+  expect_table(one_stage(), R"(
+    0  +1:300/3000                    | g0s0[1:0+300*]
+    1  +2:900/2600, +3:1500/1, +4:9/1 | wake@31
+    9  done g0s0                      | g0s0[1:300+1* 4:0+9*]  wake@31
+    10 -1, -2                         | wake@31
+    19 done g0s0                      | g0s0[3:0+1000]
   )");
 }
 

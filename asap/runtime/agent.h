@@ -1,5 +1,5 @@
-// Agent: one object that looks at its inputs once, does what is ready, and never blocks. A real process gives each
-// agent a thread (runner.h); in one process a single thread steps them all.
+// Agent: one object that looks at its inputs once, does what is ready, and never blocks. A real
+// process gives each agent a thread (runner.h); in one process a single thread steps them all.
 #pragma once
 
 #include <string>
@@ -20,7 +20,8 @@ class Agent {
   virtual std::string waiting_for() const { return {}; }
 };
 
-// The clock of spans in a trace: set by the driver, so agents stay free of clocks. Null: no tracing.
+// The clock of spans in a trace: set by the driver, so agents stay free of clocks. Null: no
+// tracing.
 struct Tracer {
   TraceRing* ring = nullptr;
   Instant (*clock)() = nullptr;

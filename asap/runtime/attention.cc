@@ -10,7 +10,9 @@ namespace asap {
 
 namespace {
 
-size_t sz(int64_t n) { return static_cast<size_t>(n); }
+size_t sz(int64_t n) {
+  return static_cast<size_t>(n);
+}
 
 }  // namespace
 
@@ -29,12 +31,12 @@ struct AttentionAgent::Stage {
   std::vector<int32_t> positions;  // [tokens]
   std::vector<int32_t> slots;      // [tokens]
   std::vector<float> angles, index_angles;
-  std::vector<int32_t> sampled;  // batch row of each sampled sequence's last token
-  std::vector<float> h;          // [slice, H] residual stream
-  std::vector<float> x;          // [slice, H] post-attention norm
-  std::vector<float> shared;     // [slice, H] shared expert
-  std::vector<int32_t> ids;      // [slice, K]
-  std::vector<float> weights;    // [slice, K]
+  std::vector<int32_t> sampled;            // batch row of each sampled sequence's last token
+  std::vector<float> h;                    // [slice, H] residual stream
+  std::vector<float> x;                    // [slice, H] post-attention norm
+  std::vector<float> shared;               // [slice, H] shared expert
+  std::vector<int32_t> ids;                // [slice, K]
+  std::vector<float> weights;              // [slice, K]
   std::vector<std::vector<int32_t>> sent;  // [E] own rows dispatched to each expert rank, ascending
 };
 
@@ -150,12 +152,14 @@ void AttentionAgent::trace(const Stage& stage, TraceOp op, Instant begin, TraceF
   TraceEvent event;
   event.batch = stage.trace_id;
   event.op = op;
-  event.layer = static_cast<int16_t>(op == TraceOp::embed || op == TraceOp::head ? -1 : stage.layer);
+  event.layer =
+      static_cast<int16_t>(op == TraceOp::embed || op == TraceOp::head ? -1 : stage.layer);
   event.group = static_cast<int16_t>(group_);
   event.stage = static_cast<int16_t>(stage.index);
   event.flow = flow;
-  event.flow_id = (stage.trace_id * sz(geometry_.layers + 1) + sz(stage.layer)) *
-                      sz(geometry_.ranks) + sz(rank_);
+  event.flow_id =
+      (stage.trace_id * sz(geometry_.layers + 1) + sz(stage.layer)) * sz(geometry_.ranks) +
+      sz(rank_);
   tracer_.add(event, begin);
 }
 
@@ -182,8 +186,7 @@ void AttentionAgent::read_command(Stage& stage) {
         name(), stage.index, command.magic, command.epoch, command.batch, epoch_, stage.batch);
   CHECK(command.sequences > 0 && command.sequences <= geometry_.max_batch_seqs &&
             command.tokens > 0 && command.tokens <= geometry_.max_batch_tokens &&
-            command.blocks >= 0 &&
-            command.blocks <= command.sequences * geometry_.max_seq_blocks,
+            command.blocks >= 0 && command.blocks <= command.sequences * geometry_.max_seq_blocks,
         "command of {} sequences, {} tokens, {} blocks exceeds the geometry", command.sequences,
         command.tokens, command.blocks);
   at += sizeof(command);
@@ -327,8 +330,12 @@ void AttentionAgent::on_reduced(Stage& stage) {
               stage.weights.data());
   if (observer_) {
     const size_t count = sz(n) * sz(geometry_.top_k);
-    observer_({stage.layer, stage.commands, stage.rows.slice, {stage.ids.data(), count},
-               {stage.weights.data(), count}, {}});
+    observer_({stage.layer,
+               stage.commands,
+               stage.rows.slice,
+               {stage.ids.data(), count},
+               {stage.weights.data(), count},
+               {}});
   }
   trace(stage, TraceOp::router, begin);
   dispatch(stage);
@@ -389,8 +396,8 @@ void AttentionAgent::on_combined(Stage& stage) {
   std::fill_n(partial_.begin(), elements, 0.0f);
   for (int e = 0; e < geometry_.expert_ranks; ++e) {
     const std::vector<int32_t>& sent = stage.sent[sz(e)];
-    const std::byte* rows = combine_rows(port_->window(), layout_, item(stage), e,
-                                         static_cast<int>(sent.size()));
+    const std::byte* rows =
+        combine_rows(port_->window(), layout_, item(stage), e, static_cast<int>(sent.size()));
     for (size_t i = 0; i < sent.size(); ++i) {
       ops_.add(rows + i * geometry_.row_bytes(), hidden, geometry_.activation,
                partial_.data() + static_cast<int64_t>(sent[i]) * hidden);
@@ -410,7 +417,8 @@ void AttentionAgent::next_layer(Stage& stage) {
   send_rows(stage);
 }
 
-// Every rank gets the final-norm rows of all sampled sequences; each owner sends those of its slice, in batch order.
+// Every rank gets the final-norm rows of all sampled sequences; each owner sends those of its
+// slice, in batch order.
 void AttentionAgent::send_rows(Stage& stage) {
   const Instant begin = tracer_.now();
   const Part slice = stage.rows.slice;
@@ -492,7 +500,9 @@ void AttentionAgent::on_logits(Stage& stage) {
   finish(stage);
 }
 
-void AttentionAgent::finish(Stage& stage) { stage.phase = Phase::idle; }
+void AttentionAgent::finish(Stage& stage) {
+  stage.phase = Phase::idle;
+}
 
 std::string AttentionAgent::waiting_for() const {
   static constexpr const char* kWhat[] = {"",

@@ -1,13 +1,14 @@
-// AttentionAgent: one attention rank (g, t). It holds up to R batches, one per stage, and advances whichever has
-// received what it waits for: the command, a part from a peer of the group, or the experts' answers. Nothing here waits
-// for another group, and no decision needs the other ranks of this one: the exchanges of a stage have buffers of their
-// own, so ranks may advance stages in different orders and still meet.
+// AttentionAgent: one attention rank (g, t). It holds up to R batches, one per stage, and advances
+// whichever has received what it waits for: the command, a part from a peer of the group, or the
+// experts' answers. Nothing here waits for another group, and no decision needs the other ranks of
+// this one: the exchanges of a stage have buffers of their own, so ranks may advance stages in
+// different orders and still meet.
 //
 // A batch on a stage:
 //   command -> embed, project(0) -> [gather] -> store, select? -> [select] -> attend -> [reduce]
 //     -> MoE layer:   residual, route, dispatch, shared -> [combine] -> residual -> project(next)
 //     -> dense layer: residual, FFN                                            -> project(next)
-//     -> after the last layer: final norm -> [rows] -> head -> [logits] -> sample -> result   (rank 0)
+//     -> last layer done:  final norm -> [rows] -> head -> [logits] -> sample -> result (rank 0)
 // Words in brackets are exchanges: the stage is parked until all parts are there.
 #pragma once
 
@@ -24,7 +25,8 @@
 
 namespace asap {
 
-// What a rank decided for its slice of a batch at one layer: for tests and verification, never on in production.
+// What a rank decided for its slice of a batch at one layer: for tests and verification, never on
+// in production.
 struct Observation {
   int layer = 0;
   std::span<const SequenceCommand> sequences;  // of the whole batch, rows following each other
@@ -93,12 +95,12 @@ class AttentionAgent final : public Agent {
   std::vector<uint8_t> queued_;  // [stages] handed to interleave_, not yet advanced
 
   const std::vector<double> rope_, index_rope_;  // frequencies
-  std::vector<float> gathered_;    // [S, gather_width]
-  std::vector<float> partial_;     // [S, H]
-  std::vector<int32_t> selected_;  // [S, index_topk]
-  std::vector<float> head_rows_;   // [max_batch_seqs, H]
-  std::vector<float> logits_;      // [max_batch_seqs, V]
-  std::vector<std::byte> wire_;    // rows on their way out, in the activation type
+  std::vector<float> gathered_;                  // [S, gather_width]
+  std::vector<float> partial_;                   // [S, H]
+  std::vector<int32_t> selected_;                // [S, index_topk]
+  std::vector<float> head_rows_;                 // [max_batch_seqs, H]
+  std::vector<float> logits_;                    // [max_batch_seqs, V]
+  std::vector<std::byte> wire_;                  // rows on their way out, in the activation type
 };
 
 }  // namespace asap

@@ -18,7 +18,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineConfig, model, data_parallel_size, tens
 
 namespace {
 
-// Rows per expert from which its GEMM is compute-bound rather than bound by reading the weights (docs/performance.md).
+// Rows per expert from which its GEMM is compute-bound rather than bound by reading the weights
+// (docs/performance.md).
 constexpr int kKneeRowsPerExpert = 32;
 
 struct Range {
@@ -59,7 +60,9 @@ Status check_config(const EngineConfig& config) {
   return {};
 }
 
-std::string config_to_json(const EngineConfig& config) { return nlohmann::json(config).dump(); }
+std::string config_to_json(const EngineConfig& config) {
+  return nlohmann::json(config).dump();
+}
 
 Result<EngineConfig> config_from_json(const std::string& text) {
   try {
@@ -150,10 +153,9 @@ std::string describe_plan(const EngineConfig& config, const ModelSpec& spec,
     const std::string name = device_name(g, device);
     out += fmt::format("  {:16} window {:>12} bytes", name, window_bytes(g, device));
     if (device > 0 && device < expert_device(g, 0)) {
-      out += fmt::format(
-          ", KV cache {} bytes",
-          static_cast<uint64_t>(plan.kv_blocks) * kKvBlock *
-              cache_bytes_per_token(spec, g.ranks, g.activation));
+      out += fmt::format(", KV cache {} bytes",
+                         static_cast<uint64_t>(plan.kv_blocks) * kKvBlock *
+                             cache_bytes_per_token(spec, g.ranks, g.activation));
     } else if (device >= expert_device(g, 0)) {
       const Part own = part_of(g.experts, g.expert_ranks, device - expert_device(g, 0));
       out += fmt::format(", experts [{}, {}) of {} layers", own.begin, own.end, g.moe_layers);

@@ -1,5 +1,6 @@
-// EngineConfig: every knob of an instance, as the command line gives it, and the geometry that follows from it and the
-// model. The front hands the same text to every worker, which derives its own geometry and compares.
+// EngineConfig: every knob of an instance, as the command line gives it, and the geometry that
+// follows from it and the model. The front hands the same text to every worker, which derives its
+// own geometry and compares.
 #pragma once
 
 #include <string>
@@ -17,12 +18,12 @@ struct EngineConfig {
   int data_parallel_size = 1;    // D
   int tensor_parallel_size = 1;  // T
   int num_moe_ranks = 1;         // E
-  int stages = 2;                // R: batches alive in a group at once; 2 is the paper's dual-batch interleaving
+  int stages = 2;  // R: batches alive in a group at once; 2 is the paper's dual-batch interleaving
 
-  int max_num_batched_tokens = 2048;  // S, tokens of one batch; longer prompts are cut over the cache
+  int max_num_batched_tokens = 2048;  // S: of one batch; longer prompts are cut over the cache
   int max_num_seqs = 64;              // sequences of one batch
-  int max_model_len = 0;              // tokens of prompt and output; 0: the model's max_position_embeddings
-  int kv_cache_tokens = 0;  // per group; 0: room for R full batches and two of the longest sequences
+  int max_model_len = 0;    // tokens of prompt and output; 0: the model's max_position_embeddings
+  int kv_cache_tokens = 0;  // per group; 0: room for two of the longest sequences, or 2·R batches
   int batch_wait_ms = 30;   // longest wait of a small batch for more tokens while its group is busy
   int max_num_queued_reqs = 4096;  // waiting requests; more are refused
   int threads_per_device = 0;      // 0: cores / devices, at least 1
@@ -45,16 +46,18 @@ Result<EngineConfig> config_from_json(const std::string& text);
 struct EnginePlan {
   Geometry geometry;
   int max_model_len = 0;
-  int kv_blocks = 0;     // per group
-  int knee_tokens = 0;   // tokens of a batch from which an expert's GEMM is compute-bound
-  int threads = 1;       // per device
+  int kv_blocks = 0;         // per group
+  int knee_tokens = 0;       // tokens of a batch from which an expert's GEMM is compute-bound
+  int threads = 1;           // per device
   bool cores_short = false;  // fewer cores than busy threads: agents share a thread and never spin
   OpLimits limits;
 };
-// `cores`: cores of this machine. Errors: invalid (T does not divide the model, E exceeds the experts, ...).
+// `cores`: cores of this machine. Errors: invalid (T does not divide the model, E exceeds the
+// experts, ...).
 Result<EnginePlan> make_plan(const EngineConfig& config, const ModelSpec& spec, int cores);
 
 // Topology, window sizes and memory, as `--check-config` prints them.
-std::string describe_plan(const EngineConfig& config, const ModelSpec& spec, const EnginePlan& plan);
+std::string describe_plan(const EngineConfig& config, const ModelSpec& spec,
+                          const EnginePlan& plan);
 
 }  // namespace asap

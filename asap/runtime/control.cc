@@ -9,7 +9,7 @@
 #include <new>
 
 #include "asap/base/check.h"
-#include "asap/transport/link_shm.h"
+#include "asap/transport/shared_memory.h"
 
 namespace asap {
 
@@ -84,7 +84,7 @@ Result<std::unique_ptr<Control>> Control::create(const EngineConfig& config,
 
 Result<std::unique_ptr<Control>> Control::attach(int fd) {
   std::unique_ptr<Control> out(new Control);
-  struct stat info{};
+  struct stat info {};
   if (fstat(fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < sizeof(Header)) {
     return fail(Code::invalid,
                 "no control block at descriptor {}: workers are started by asap serve or asap run, "
@@ -108,9 +108,15 @@ Control::~Control() {
   if (fd_ >= 0) close(fd_);
 }
 
-const Geometry& Control::geometry() const { return header_->geometry; }
-std::string Control::config_json() const { return header_->config; }
-std::atomic<uint32_t>& Control::stop() { return header_->stop; }
+const Geometry& Control::geometry() const {
+  return header_->geometry;
+}
+std::string Control::config_json() const {
+  return header_->config;
+}
+std::atomic<uint32_t>& Control::stop() {
+  return header_->stop;
+}
 
 WorkerSlot& Control::worker(int device) {
   CHECK(device >= 0 && device < header_->geometry.devices());

@@ -1,6 +1,7 @@
-// Control block: the shared memory through which the front and its workers agree on a configuration and tell each other
-// how they are. The front creates it; workers inherit its descriptor, and the descriptors of all windows, at fixed
-// numbers. It also holds the trace rings, so that the trace of a dead worker can still be written.
+// Control block: the shared memory through which the front and its workers agree on a configuration
+// and tell each other how they are. The front creates it; workers inherit its descriptor, and the
+// descriptors of all windows, at fixed numbers. It also holds the trace rings, so that the trace of
+// a dead worker can still be written.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,8 @@ inline constexpr int kAgentsPerDevice = 3;
 
 enum class WorkerState : uint32_t { starting = 0, loading, ready, failed };
 
-// Text with one writer that another process may read at any moment; a torn read shows old and new words mixed, which
-// is good enough for a diagnosis and never undefined.
+// Text with one writer that another process may read at any moment; a torn read shows old and new
+// words mixed, which is good enough for a diagnosis and never undefined.
 class SharedText {
  public:
   void write(const std::string& text);
@@ -32,11 +33,11 @@ class SharedText {
 };
 
 struct alignas(64) WorkerSlot {
-  std::atomic<uint32_t> state{0};     // WorkerState
+  std::atomic<uint32_t> state{0};       // WorkerState
   std::atomic<int32_t> layers_done{0};  // while loading
-  std::atomic<uint64_t> ticks{0};     // grows while the worker lives
-  SharedText error;                   // state == failed
-  SharedText waiting;                 // what its agent waits for
+  std::atomic<uint64_t> ticks{0};       // grows while the worker lives
+  SharedText error;                     // state == failed
+  SharedText waiting;                   // what its agent waits for
 };
 
 class Control {
@@ -44,7 +45,8 @@ class Control {
   // Front: creates the memory with `config` and `geometry` in it.
   static Result<std::unique_ptr<Control>> create(const EngineConfig& config,
                                                  const Geometry& geometry);
-  // Worker: maps the inherited descriptor. Error (invalid) if this process was not started by a front.
+  // Worker: maps the inherited descriptor. Error (invalid) if this process was not started by a
+  // front.
   static Result<std::unique_ptr<Control>> attach(int fd);
   ~Control();
   Control(const Control&) = delete;

@@ -1,5 +1,5 @@
-// Engine: what the HTTP front and the CLI see of an instance. One implementation runs worker processes, one runs
-// everything in this process; both are the same scheduler and agents.
+// Engine: what the HTTP front and the CLI see of an instance. One implementation runs worker
+// processes, one runs everything in this process; both are the same scheduler and agents.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct SamplingParams {
 };
 
 struct EngineRequest {
-  std::string id;                // for logs and traces
-  std::vector<int32_t> prompt;   // token ids in [0, vocab); at least one
+  std::string id;               // for logs and traces
+  std::vector<int32_t> prompt;  // token ids in [0, vocab); at least one
   SamplingParams sampling;
 };
 
@@ -35,14 +35,14 @@ struct TokenEvent {
   float logprob = 0;   // natural log, of `token`, at temperature 1; valid if logprobs >= 0
   std::vector<std::pair<int32_t, float>> top_logprobs;  // best first
   Finish finish = Finish::none;
-  Error error;                 // finish == error
-  std::vector<float> logits;   // [vocab] if want_logits, first token only
+  Error error;                        // finish == error
+  std::vector<float> logits;          // [vocab] if want_logits, first token only
   Instant arrived, started, emitted;  // submit; first batch dispatched to a group; this token
 };
 
 // One row of GET /admin/peers.
 struct PeerStatus {
-  std::string role;  // "attention" | "moe"
+  std::string role;                             // "attention" | "moe"
   int group = -1, tp_rank = -1, moe_rank = -1;  // -1: does not apply
   int pid = 0;
   uint64_t epoch = 0;
@@ -50,26 +50,27 @@ struct PeerStatus {
 };
 
 struct EngineStats {
-  int running = 0;         // sequences in a group
-  int waiting = 0;         // sequences in the queue
+  int running = 0;  // sequences in a group
+  int waiting = 0;  // sequences in the queue
   int64_t waiting_tokens = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;  // totals of finished steps
   int64_t batches = 0;
-  double kv_usage = 0;     // used share of KV blocks, all groups, 0..1
+  double kv_usage = 0;  // used share of KV blocks, all groups, 0..1
 };
 
 class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Thread-safe. `on_token` is called from the engine's thread, once per token, the last call carrying finish != none;
-  // it must not block. Errors: invalid (empty or too long prompt, max_tokens out of range), overloaded, unavailable.
+  // Thread-safe. `on_token` is called from the engine's thread, once per token, the last call
+  // carrying finish != none; it must not block. Errors: invalid (empty or too long prompt,
+  // max_tokens out of range), overloaded, unavailable.
   using OnToken = std::function<void(TokenEvent)>;
   virtual Result<uint64_t> submit(EngineRequest request, OnToken on_token) = 0;
   // Thread-safe; the request ends without further events. Unknown handles are ignored.
   virtual void cancel(uint64_t handle) = 0;
 
-  virtual bool ready() const = 0;           // all workers linked and none dead
+  virtual bool ready() const = 0;                    // all workers linked and none dead
   virtual std::string not_ready_reason() const = 0;  // "" if ready
   virtual EngineStats stats() const = 0;
   virtual std::vector<PeerStatus> peers() const = 0;

@@ -8,7 +8,9 @@ namespace asap {
 
 namespace {
 
-size_t sz(int64_t n) { return static_cast<size_t>(n); }
+size_t sz(int64_t n) {
+  return static_cast<size_t>(n);
+}
 
 TraceEvent event_of(const ItemId& id, TraceOp op) {
   TraceEvent event;
@@ -22,9 +24,10 @@ TraceEvent event_of(const ItemId& id, TraceOp op) {
 
 }  // namespace
 
-std::shared_ptr<const ExpertWeights> load_expert_weights(
-    const ModelSpec& spec, const ModelWeights& views, int rank, int ranks, Ops& ops,
-    const std::function<void(int)>& progress) {
+std::shared_ptr<const ExpertWeights> load_expert_weights(const ModelSpec& spec,
+                                                         const ModelWeights& views, int rank,
+                                                         int ranks, Ops& ops,
+                                                         const std::function<void(int)>& progress) {
   auto out = std::make_shared<ExpertWeights>();
   out->experts = part_of(spec.experts, ranks, rank);
   out->entries.resize(sz(spec.layers) * sz(out->experts.size()));
@@ -181,12 +184,11 @@ class ExpertRank::Compute final : public Agent {
     piece_->count = std::min(item_->tokens - first_, piece_tokens(rank_.geometry_));
     sort_by_expert();
     if (piece_->count > 0) {
-      rank_.ops_.experts(rank_.weights_->table,
-                         {item_->id.layer, piece_->count, piece_->expert_offsets,
-                          piece_->row_token.data(), piece_->row_weight.data(),
-                          piece_->token_offsets.data(), piece_->token_rows.data(),
-                          item_->payload.data() + first_, rank_.geometry_.activation,
-                          piece_->out.data()});
+      rank_.ops_.experts(
+          rank_.weights_->table,
+          {item_->id.layer, piece_->count, piece_->expert_offsets, piece_->row_token.data(),
+           piece_->row_weight.data(), piece_->token_offsets.data(), piece_->token_rows.data(),
+           item_->payload.data() + first_, rank_.geometry_.activation, piece_->out.data()});
     }
     first_ += piece_->count;
     if (first_ == item_->tokens) item_ = nullptr;
@@ -320,8 +322,14 @@ ExpertRank::ExpertRank(const Geometry& geometry, int rank,
 }
 
 ExpertRank::~ExpertRank() = default;
-Agent& ExpertRank::receive() { return *receive_; }
-Agent& ExpertRank::compute() { return *compute_; }
-Agent& ExpertRank::send() { return *send_; }
+Agent& ExpertRank::receive() {
+  return *receive_;
+}
+Agent& ExpertRank::compute() {
+  return *compute_;
+}
+Agent& ExpertRank::send() {
+  return *send_;
+}
 
 }  // namespace asap

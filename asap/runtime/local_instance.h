@@ -1,6 +1,7 @@
-// LocalInstance: all devices of an instance in this process, on one thread that steps every agent. The same agents, link
-// messages and scheduler as between processes; only the driver differs. `asap run --in-process` uses it with the real
-// clock; tests step it under a virtual one, with seeded delays, reordered messages and shuffled agents.
+// LocalInstance: all devices of an instance in this process, on one thread that steps every agent.
+// The same agents, link messages and scheduler as between processes; only the driver differs. `asap
+// run --in-process` uses it with the real clock; tests step it under a virtual one, with seeded
+// delays, reordered messages and shuffled agents.
 #pragma once
 
 #include <memory>
@@ -20,13 +21,15 @@ struct LocalWeights {
   std::vector<std::shared_ptr<const AttentionWeights>> attention;  // [T]
   std::vector<std::shared_ptr<const ExpertWeights>> experts;       // [E]
 };
-Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec, Ops& ops);
+Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec,
+                                        Ops& ops);
 
 class LocalInstance {
  public:
   // `rings`: trace rings by device and agent, or empty. `ops` and `link` must outlive the instance.
   LocalInstance(const EngineConfig& config, const EnginePlan& plan, const ModelSpec& spec,
-                const LocalWeights& weights, Ops& ops, Link& link, std::span<TraceRing* const> rings);
+                const LocalWeights& weights, Ops& ops, Link& link,
+                std::span<TraceRing* const> rings);
 
   // Steps every agent once, in an order drawn from `order` if given; how much was done.
   int step(Instant now, Prng* order = nullptr);

@@ -49,8 +49,8 @@ class SchedulerEngine : public Engine {
       const bool expert = device >= expert_device(g, 0);
       static constexpr const char* kStreams[] = {"receive", "compute", "send"};
       for (int agent = 0; agent < (expert ? kAgentsPerDevice : 1); ++agent) {
-        tracks.push_back({device_name(g, device), expert ? kStreams[agent] : "compute",
-                          device + 1, agent + 1, ring(device, agent)});
+        tracks.push_back({device_name(g, device), expert ? kStreams[agent] : "compute", device + 1,
+                          agent + 1, ring(device, agent)});
       }
     }
     const Status status = write_trace(trace_file_, tracks);
@@ -168,7 +168,8 @@ class LocalEngine final : public SchedulerEngine {
 
   Status load(const EngineConfig& config, const ModelSpec& spec) {
     ASAP_ASSIGN(const LocalWeights weights, load_local_weights(config, spec, *ops_));
-    instance_ = std::make_unique<LocalInstance>(config, plan_, spec, weights, *ops_, *link_, rings_);
+    instance_ =
+        std::make_unique<LocalInstance>(config, plan_, spec, weights, *ops_, *link_, rings_);
     thread_ = std::thread([this] { run(); });
     return {};
   }
@@ -231,8 +232,8 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
     ASAP_TRY(engine->load(resolved, spec));
     return engine;
   }
-  ASAP_ASSIGN(auto supervisor, Supervisor::start(resolved, plan, platform, options.progress,
-                                                 options.interrupted));
+  ASAP_ASSIGN(auto supervisor,
+              Supervisor::start(resolved, plan, platform, options.progress, options.interrupted));
   return std::make_unique<ProcessEngine>(resolved, plan, spec, options, std::move(supervisor));
 }
 

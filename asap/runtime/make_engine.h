@@ -13,13 +13,13 @@ namespace asap {
 
 struct EngineOptions {
   bool in_process = false;
-  bool progress = true;     // print loading progress on stderr
-  std::string trace_file;   // written when the engine is destroyed; "" = no trace
+  bool progress = true;    // print loading progress on stderr
+  std::string trace_file;  // written when the engine is destroyed; "" = no trace
   std::function<bool()> interrupted = [] { return false; };  // asked while starting
 };
 
-// Loads the model and returns an engine that is ready. Errors come before anything large is allocated: unsupported or
-// broken checkpoints, impossible geometries, workers that cannot start.
+// Loads the model and returns an engine that is ready. Errors come before anything large is
+// allocated: unsupported or broken checkpoints, impossible geometries, workers that cannot start.
 Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Platform& platform,
                                             const EngineOptions& options);
 

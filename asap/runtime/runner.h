@@ -1,7 +1,8 @@
 // The real driver of agents: a thread that steps some agents until told to stop, and how it idles.
 //
-// With a core per agent it polls with `pause` for 50 microseconds before it sleeps: a flag costs a tenth of a
-// microsecond, a futex wake twenty. Where cores are short it sleeps at once, so that idle agents cost nothing.
+// With a core per agent it polls with `pause` for 50 microseconds before it sleeps: a flag costs a
+// tenth of a microsecond, a futex wake twenty. Where cores are short it sleeps at once, so that
+// idle agents cost nothing.
 #pragma once
 
 #include <atomic>

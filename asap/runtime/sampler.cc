@@ -11,8 +11,8 @@ namespace asap {
 
 namespace {
 
-// Gumbel-max: argmax(logit/T + g_i) with g_i = -log(-log u_i) draws from softmax(logit/T). u_i is counter-based, so no
-// generator state exists that a schedule could advance.
+// Gumbel-max: argmax(logit/T + g_i) with g_i = -log(-log u_i) draws from softmax(logit/T). u_i is
+// counter-based, so no generator state exists that a schedule could advance.
 double gumbel(uint64_t stream, size_t id) {
   const double u = (static_cast<double>(mix(stream + id) >> 11) + 0.5) * 0x1.0p-53;
   return -std::log(-std::log(u));

@@ -12,14 +12,17 @@ namespace asap {
 
 namespace {
 
-size_t sz(int64_t n) { return static_cast<size_t>(n); }
+size_t sz(int64_t n) {
+  return static_cast<size_t>(n);
+}
 
 constexpr Duration kWatchInterval = Duration::seconds(1);
-// In the queue's order, a request that costs as much as a full batch of short prompts gives way to one that came this
-// much later.
+// In the queue's order, a request that costs as much as a full batch of short prompts gives way to
+// one that came this much later.
 constexpr Duration kFullBatchAge = Duration::millis(200);
 
-// Attention against everything else, in multiply-adds per layer, so that both terms have one unit. Only ratios matter.
+// Attention against everything else, in multiply-adds per layer, so that both terms have one unit.
+// Only ratios matter.
 CostModel cost_of(const ModelSpec& spec) {
   const double heads = spec.heads;
   const double pair = heads * (spec.qk_head() + spec.v_head_width()) / 2.0;
@@ -47,8 +50,8 @@ SchedulerLimits limits_of(const EngineConfig& config, const EnginePlan& plan,
   limits.max_wait = Duration::millis(config.batch_wait_ms);
   limits.max_queued = config.max_num_queued_reqs;
   limits.cost = cost_of(spec);
-  limits.kappa_ns = static_cast<double>(kFullBatchAge.ns) /
-                    (limits.cost.token * limits.max_batch_tokens);
+  limits.kappa_ns =
+      static_cast<double>(kFullBatchAge.ns) / (limits.cost.token * limits.max_batch_tokens);
   return limits;
 }
 
@@ -165,8 +168,7 @@ int Scheduler::collect(Instant now) {
 
 void Scheduler::read_result(int group, int stage, Instant now) {
   Flight& f = flight(group, stage);
-  const std::byte* payload =
-      port_->window() + layout_.result.payload(layout_.slot(group, stage));
+  const std::byte* payload = port_->window() + layout_.result.payload(layout_.slot(group, stage));
   ResultHeader header;
   std::memcpy(&header, payload, sizeof(header));
   CHECK(header.magic == kResultMagic && header.batch == f.batch && header.epoch == epoch_ &&
@@ -209,16 +211,17 @@ void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant 
     event.top_logprobs.emplace_back(entry.top_ids[i], entry.top_logprobs[i]);
   }
   if (logits != nullptr) event.logits.assign(logits, logits + geometry_.vocab);
-  const bool eos = !p.ignore_eos && std::find(eos_ids_.begin(), eos_ids_.end(), entry.token) !=
-                                        eos_ids_.end();
-  event.finish = eos                               ? Finish::stop
+  const bool eos =
+      !p.ignore_eos && std::find(eos_ids_.begin(), eos_ids_.end(), entry.token) != eos_ids_.end();
+  event.finish = eos                              ? Finish::stop
                  : live.generated == p.max_tokens ? Finish::length
                                                   : Finish::none;
   event.arrived = live.arrived;
   event.started = live.started;
   event.emitted = now;
   const bool finished = event.finish != Finish::none;
-  if (live.generated == 1) totals_.prompt_tokens += static_cast<int64_t>(live.request.prompt.size());
+  if (live.generated == 1)
+    totals_.prompt_tokens += static_cast<int64_t>(live.request.prompt.size());
   ++totals_.generation_tokens;
   policy_.on_sampled(entry.sequence, finished);
   events_.push_back({live.on_token, std::move(event)});
@@ -251,8 +254,14 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
     const auto* from = static_cast<const std::byte*>(data);
     command_.insert(command_.end(), from, from + bytes);
   };
-  BatchCommand command{kCommandMagic, static_cast<uint32_t>(epoch_), f.batch,
-                       static_cast<int32_t>(plan.pieces.size()), plan.tokens, 0, 0, f.trace_id};
+  BatchCommand command{kCommandMagic,
+                       static_cast<uint32_t>(epoch_),
+                       f.batch,
+                       static_cast<int32_t>(plan.pieces.size()),
+                       plan.tokens,
+                       0,
+                       0,
+                       f.trace_id};
   for (const BatchPiece& piece : plan.pieces) {
     command.blocks += static_cast<int32_t>(policy_.blocks(piece.sequence).size());
     command.samples += piece.sample ? 1 : 0;
@@ -271,8 +280,7 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
     s.blocks = static_cast<int32_t>(policy_.blocks(piece.sequence).size());
     s.sample = piece.sample ? 1 : 0;
     s.logprobs = p.logprobs;
-    s.logits_row =
-        piece.sample && p.want_logits && live.generated == 0 ? logits_rows++ : -1;
+    s.logits_row = piece.sample && p.want_logits && live.generated == 0 ? logits_rows++ : -1;
     s.temperature = static_cast<float>(p.temperature);
     append(&s, sizeof(s));
   }
@@ -289,8 +297,7 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
   for (int t = 0; t < geometry_.ranks; ++t) {
     const int device = attention_device(geometry_, plan.group, t);
     port_->put(device, at, command_.data(), command_.size());
-    port_->put_flag(device, attention_layout_.command.flag(plan.stage),
-                    make_flag(epoch_, f.batch));
+    port_->put_flag(device, attention_layout_.command.flag(plan.stage), make_flag(epoch_, f.batch));
   }
 }
 
@@ -328,7 +335,8 @@ void Scheduler::fail_sequences(const std::vector<uint64_t>& sequences, const Err
   }
 }
 
-// Requests that live in the group end; with no group left, so do the waiting ones, and no more are taken.
+// Requests that live in the group end; with no group left, so do the waiting ones, and no more are
+// taken.
 void Scheduler::give_up(int group, const Error& error, Instant now) {
   if (lost_[sz(group)] != 0) return;
   lost_[sz(group)] = 1;

@@ -1,5 +1,6 @@
-// Scheduler: the front's agent. It turns submitted requests into batches (policy/scheduler_policy.h), writes commands to
-// the ranks of a group, reads results, and hands tokens to whoever asked.
+// Scheduler: the front's agent. It turns submitted requests into batches
+// (policy/scheduler_policy.h), writes commands to the ranks of a group, reads results, and hands
+// tokens to whoever asked.
 #pragma once
 
 #include <deque>
@@ -28,7 +29,8 @@ class Scheduler final : public Agent {
   Result<uint64_t> submit(EngineRequest request, Engine::OnToken on_token, Instant now);
   void cancel(uint64_t handle);
   EngineStats stats() const;
-  // A group, or everything, is gone: requests that it touched end with `error`; waiting ones go to other groups.
+  // A group, or everything, is gone: requests that it touched end with `error`; waiting ones go to
+  // other groups.
   void lose_group(int group, const Error& error, Instant now);
   void lose_instance(const Error& error, Instant now);
   // Words about who waits for whom, for the message about a batch without answer.
@@ -45,8 +47,8 @@ class Scheduler final : public Agent {
     int generated = 0;
     Instant arrived, started;
   };
-  struct Flight {  // a batch on a stage of a group
-    uint64_t batch = 0;      // last number used on this stage
+  struct Flight {        // a batch on a stage of a group
+    uint64_t batch = 0;  // last number used on this stage
     uint64_t trace_id = 0;
     Instant sent;
     bool running = false;

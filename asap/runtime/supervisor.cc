@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "asap/runtime/clock.h"
-#include "asap/transport/link_shm.h"
+#include "asap/transport/shared_memory.h"
 
 namespace asap {
 
@@ -21,18 +21,21 @@ namespace {
 
 constexpr Duration kStopGrace = Duration::seconds(2);
 
-void nap(Duration duration) { std::this_thread::sleep_for(std::chrono::nanoseconds(duration.ns)); }
+void nap(Duration duration) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(duration.ns));
+}
 
 // The command line says what the process is; ps and top show it.
 std::vector<std::string> worker_arguments(const Geometry& g, int device) {
   if (device < expert_device(g, 0)) {
     const int index = device - 1;
-    return {"asap",      "worker",    "--role", "attention",
+    return {"asap",      "worker",
+            "--role",    "attention",
             "--group",   std::to_string(index / g.ranks),
             "--tp-rank", std::to_string(index % g.ranks)};
   }
-  return {"asap", "worker", "--role", "moe", "--moe-rank",
-          std::to_string(device - expert_device(g, 0))};
+  return {"asap", "worker",     "--role",
+          "moe",  "--moe-rank", std::to_string(device - expert_device(g, 0))};
 }
 
 std::string describe_exit(int status) {
@@ -78,8 +81,8 @@ Supervisor::~Supervisor() {
   for (const int fd : window_fds_) close(fd);
 }
 
-// Descriptors go to fixed numbers in the child. They are first copied above that range, so that no copy overwrites one
-// that is still to be copied.
+// Descriptors go to fixed numbers in the child. They are first copied above that range, so that no
+// copy overwrites one that is still to be copied.
 Status Supervisor::spawn(int device) {
   const Geometry& g = plan_.geometry;
   const int above = kFirstWindowFd + g.devices() + 1;
@@ -158,10 +161,10 @@ std::vector<WorkerDeath> Supervisor::poll() {
     if (waitpid(worker->pid, &status, WNOHANG) != worker->pid) continue;
     worker->how = describe_exit(status);
     worker->dead = true;
-    deaths.push_back({static_cast<int>(device),
-                      fmt::format("{} (pid {}) {}",
-                                  device_name(plan_.geometry, static_cast<int>(device)),
-                                  worker->pid.load(), worker->how)});
+    deaths.push_back(
+        {static_cast<int>(device),
+         fmt::format("{} (pid {}) {}", device_name(plan_.geometry, static_cast<int>(device)),
+                     worker->pid.load(), worker->how)});
   }
   return deaths;
 }

@@ -1,5 +1,5 @@
-// Supervisor: starts one worker process per device, watches them, and stops them. It owns the shared memory of the
-// instance; as memfds, it vanishes with the last process however that dies.
+// Supervisor: starts one worker process per device, watches them, and stops them. It owns the
+// shared memory of the instance; as memfds, it vanishes with the last process however that dies.
 #pragma once
 
 #include <sys/types.h>
@@ -24,12 +24,13 @@ struct WorkerDeath {
 
 class Supervisor {
  public:
-  // Creates control block and windows, spawns the workers and waits until all are ready, printing progress on stderr if
-  // `progress`. `interrupted` is asked about ten times a second; true gives the start-up up. Errors: a worker's own
-  // message (bad model, no memory), or who did not become ready.
+  // Creates control block and windows, spawns the workers and waits until all are ready, printing
+  // progress on stderr if `progress`. `interrupted` is asked about ten times a second; true gives
+  // the start-up up. Errors: a worker's own message (bad model, no memory), or who did not become
+  // ready.
   static Result<std::unique_ptr<Supervisor>> start(const EngineConfig& config,
-                                                   const EnginePlan& plan,
-                                                   const Platform& platform, bool progress,
+                                                   const EnginePlan& plan, const Platform& platform,
+                                                   bool progress,
                                                    const std::function<bool()>& interrupted);
   ~Supervisor();  // stops the workers: asks, then kills after two seconds
 

@@ -1,9 +1,9 @@
 #include "asap/runtime/worker.h"
 
-#include <csignal>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 #include <vector>
 
@@ -53,8 +53,9 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
   device->index = role.attention ? attention_device(g, role.group, role.tp_rank)
                                  : expert_device(g, role.moe_rank);
   if (device->index <= 0 || device->index >= g.devices()) {
-    return fail(Code::invalid, "no such worker in this instance: check --group and --tp-rank, or "
-                               "--moe-rank");
+    return fail(Code::invalid,
+                "no such worker in this instance: check --group and --tp-rank, or "
+                "--moe-rank");
   }
   ASAP_TRY(compare(g, device->plan.geometry, device_name(g, device->index)));
   std::vector<int> fds;
@@ -143,7 +144,8 @@ Status load_and_run(Device& device, const WorkerRole& role) {
 }  // namespace
 
 Status run_worker(const WorkerRole& role, const Platform& platform) {
-  // The front decides when to stop: a Ctrl-C at the terminal reaches it, not us; and we do not outlive it.
+  // The front decides when to stop: a Ctrl-C at the terminal reaches it, not us; and we do not
+  // outlive it.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_DFL);
   prctl(PR_SET_PDEATHSIG, SIGKILL);

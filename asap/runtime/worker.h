@@ -1,4 +1,5 @@
-// A worker process: one device. It maps the windows it was given, loads its shard, reports, and runs its agents.
+// A worker process: one device. It maps the windows it was given, loads its shard, reports, and
+// runs its agents.
 #pragma once
 
 #include <functional>
@@ -27,7 +28,8 @@ struct WorkerRole {
   int group = 0, tp_rank = 0, moe_rank = 0;
 };
 
-// Runs until the front says stop. Errors are also left in the control block, where the front reads them.
+// Runs until the front says stop. Errors are also left in the control block, where the front reads
+// them.
 Status run_worker(const WorkerRole& role, const Platform& platform);
 
 }  // namespace asap

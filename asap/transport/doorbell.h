@@ -1,8 +1,9 @@
 // Doorbell: how an idle agent gives its core away and is woken, across processes.
 //
-// It lies in the memory that senders can reach: a window, or the heap for agents of one process. A sender rings after
-// it stored a flag; the ring is a load unless somebody sleeps, so a busy receiver costs its peers nothing. A sleeper
-// announces itself, looks at its inputs once more, and only then sleeps: no wake is lost.
+// It lies in the memory that senders can reach: a window, or the heap for agents of one process. A
+// sender rings after it stored a flag; the ring is a load unless somebody sleeps, so a busy
+// receiver costs its peers nothing. A sleeper announces itself, looks at its inputs once more, and
+// only then sleeps: no wake is lost.
 #pragma once
 
 #include <atomic>

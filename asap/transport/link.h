@@ -1,11 +1,12 @@
-// Link: one-sided writes into the windows of peers. Four verbs of the protocol (dispatch and combine, send and recv)
-// and the two collectives of a group are written once on top of it (verbs.h); a transport supplies only this.
+// Link: one-sided writes into the windows of peers. Four verbs of the protocol (dispatch and
+// combine, send and recv) and the two collectives of a group are written once on top of it
+// (verbs.h); a transport supplies only this.
 //
 //   link_shm   windows in memory shared by processes (or threads)
 //   link_loop  windows in one process; messages may be delayed and reordered by a seed
 //
-// Ordering, as RDMA gives it: a flag becomes visible after every put that the same port made to the same window before
-// it. Nothing else is ordered: two messages may overtake each other.
+// Ordering, as RDMA gives it: a flag becomes visible after every put that the same port made to the
+// same window before it. Nothing else is ordered: two messages may overtake each other.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ class Port {
   virtual ~Port() = default;
   // Copies `bytes` to the window of `device`. Never blocks.
   virtual void put(int device, uint64_t offset, const void* data, uint64_t bytes) = 0;
-  // Stores a flag after all earlier puts of this port to that window, and rings its owner. Never blocks.
+  // Stores a flag after all earlier puts of this port to that window, and rings its owner. Never
+  // blocks.
   virtual void put_flag(int device, uint64_t offset, uint64_t value) = 0;
   // The window of this port's device.
   virtual std::byte* window() = 0;
@@ -36,7 +38,8 @@ class Link {
   // A port for an agent of `device`.
   virtual std::unique_ptr<Port> attach(int device) = 0;
   virtual Doorbell& doorbell(int device) = 0;
-  // Makes messages visible whose time has come; the earliest time of those that wait (never() if none).
+  // Makes messages visible whose time has come; the earliest time of those that wait (never() if
+  // none).
   virtual Instant deliver(Instant now) = 0;
 };
 

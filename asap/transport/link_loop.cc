@@ -11,7 +11,8 @@ namespace asap {
 
 namespace {
 
-// Windows are large and mostly untouched: calloc leaves their pages to the kernel until they are used.
+// Windows are large and mostly untouched: calloc leaves their pages to the kernel until they are
+// used.
 struct Window {
   std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
   std::byte* base = nullptr;  // aligned to kLine

@@ -1,7 +1,6 @@
 #include "asap/transport/link_shm.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -71,18 +70,6 @@ class ShmLink final : public Link {
 };
 
 }  // namespace
-
-Result<int> create_shared_memory(const std::string& name, uint64_t bytes) {
-  const int fd = memfd_create(name.c_str(), MFD_CLOEXEC);
-  if (fd < 0) return fail(Code::internal, "memfd_create({}): {}", name, std::strerror(errno));
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
-    const int error = errno;
-    close(fd);
-    return fail(Code::internal, "cannot size the shared memory {} to {} bytes: {}", name, bytes,
-                std::strerror(error));
-  }
-  return fd;
-}
 
 Result<std::unique_ptr<Link>> make_link_shm(const Geometry& geometry, const std::vector<int>& fds) {
   CHECK(static_cast<int>(fds.size()) == geometry.devices());

@@ -1,4 +1,5 @@
-// The verbs over both links: what arrives is what was sent, nothing arrives early, whatever the delays.
+// The verbs over both links: what arrives is what was sent, nothing arrives early, whatever the
+// delays.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "asap/base/prng.h"
 #include "asap/transport/link_loop.h"
 #include "asap/transport/link_shm.h"
+#include "asap/transport/shared_memory.h"
 #include "asap/transport/verbs.h"
 
 namespace asap {

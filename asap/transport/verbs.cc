@@ -6,7 +6,9 @@ namespace asap {
 
 namespace {
 
-const std::byte* at(const std::byte* window, uint64_t offset) { return window + offset; }
+const std::byte* at(const std::byte* window, uint64_t offset) {
+  return window + offset;
+}
 
 }  // namespace
 

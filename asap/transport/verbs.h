@@ -1,9 +1,10 @@
-// The verbs of the protocol, written once on the one-sided writes of a Link: dispatch and combine between a group and
-// the expert ranks, and the two collectives inside a group. None of them blocks: a send returns when its writes are
-// issued, a recv says whether everything has arrived.
+// The verbs of the protocol, written once on the one-sided writes of a Link: dispatch and combine
+// between a group and the expert ranks, and the two collectives inside a group. None of them
+// blocks: a send returns when its writes are issued, a recv says whether everything has arrived.
 //
-// What a peer wrote is checked before use: a header that contradicts its flag, or a count that leaves its slot, is a
-// bug of the peer and ends this process with a message that names the peer, the field and both values.
+// What a peer wrote is checked before use: a header that contradicts its flag, or a count that
+// leaves its slot, is a bug of the peer and ends this process with a message that names the peer,
+// the field and both values.
 #pragma once
 
 #include <cstdint>
@@ -42,30 +43,34 @@ void dispatch_send(Port& port, const Geometry& g, const ExpertLayout& layout, in
 // One rank's share as the expert rank reads it in its own window; valid until the item is answered.
 struct DispatchView {
   const DispatchHeader* header = nullptr;
-  const int32_t* counts = nullptr;      // [local experts]
-  const RowEntry* rows = nullptr;       // [header->rows]
-  const std::byte* hidden = nullptr;    // [header->tokens, H]
+  const int32_t* counts = nullptr;    // [local experts]
+  const RowEntry* rows = nullptr;     // [header->rows]
+  const std::byte* hidden = nullptr;  // [header->tokens, H]
 };
-// dispatch_recv: whether all T ranks of (group, stage) have written item `seq`; fills views[T] if so.
+// dispatch_recv: whether all T ranks of (group, stage) have written item `seq`; fills views[T] if
+// so.
 bool dispatch_recv(const std::byte* window, const Geometry& g, const ExpertLayout& layout,
                    int local_experts, const ItemId& expected, std::span<DispatchView> views);
 
 // combine_send in two steps, so that an item larger than the sender's memory is answered in pieces:
 // rows [first, first + count) of the answer to (group, rank), then the header and flag.
-void combine_put_rows(Port& port, const Geometry& g, const AttentionLayout& layout, const ItemId& item,
-                      int rank, int expert_rank, int first, int count, const std::byte* rows);
-void combine_finish(Port& port, const Geometry& g, const AttentionLayout& layout, const ItemId& item,
-                    int rank, int expert_rank, int rows);
+void combine_put_rows(Port& port, const Geometry& g, const AttentionLayout& layout,
+                      const ItemId& item, int rank, int expert_rank, int first, int count,
+                      const std::byte* rows);
+void combine_finish(Port& port, const Geometry& g, const AttentionLayout& layout,
+                    const ItemId& item, int rank, int expert_rank, int rows);
 
 // combine_recv: whether all E expert ranks have answered `item` in this rank's window.
 bool combine_recv(const std::byte* window, const Geometry& g, const AttentionLayout& layout,
                   const ItemId& item);
-// Partial results of expert rank `expert_rank`: [rows, H]; `rows` is what this rank dispatched to it.
+// Partial results of expert rank `expert_rank`: [rows, H]; `rows` is what this rank dispatched to
+// it.
 const std::byte* combine_rows(const std::byte* window, const AttentionLayout& layout,
                               const ItemId& item, int expert_rank, int rows);
 
-// Collectives of a group. A part of `area` (gather, select, reduce, rows or logits of AttentionLayout) is written to
-// the slot of (stage, own rank) in the window of rank `to`, then its flag.
+// Collectives of a group. A part of `area` (gather, select, reduce, rows or logits of
+// AttentionLayout) is written to the slot of (stage, own rank) in the window of rank `to`, then its
+// flag.
 struct GroupSend {
   int group = 0;
   int rank = 0;

@@ -1,5 +1,5 @@
-// Geometry: the fixed shape of an instance. Every device derives it from the model and the flags, and the front's is
-// compared with each worker's field by field before anything is exchanged.
+// Geometry: the fixed shape of an instance. Every device derives it from the model and the flags,
+// and the front's is compared with each worker's field by field before anything is exchanged.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@ inline constexpr int32_t kProtocolVersion = 1;
 
 struct Geometry {
   int32_t protocol = kProtocolVersion;
-  int32_t groups = 1;        // D: data-parallel attention groups
-  int32_t ranks = 1;         // T: tensor-parallel ranks of a group
-  int32_t expert_ranks = 1;  // E: devices that hold experts
-  int32_t stages = 2;        // R: batches alive in a group at once
-  int32_t max_batch_tokens = 0;  // S: tokens of one batch
-  int32_t max_batch_seqs = 0;    // sequences of one batch
-  int32_t max_seq_blocks = 0;    // KV blocks of the longest sequence
-  int32_t hidden = 0;            // H
-  int32_t layers = 0;            // L
-  int32_t moe_layers = 0;        // items of one batch per expert rank
-  int32_t experts = 0;           // N
-  int32_t top_k = 0;             // K
-  int32_t vocab = 0;             // V
-  int32_t gather_width = 0;      // elements per token in the all-gather before attention
-  int32_t index_topk = 0;        // DSA: keys selected per token; 0 = dense attention
-  int32_t logits_rows = 0;       // full logits rows a result may carry (0 when serving)
+  int32_t groups = 1;              // D: data-parallel attention groups
+  int32_t ranks = 1;               // T: tensor-parallel ranks of a group
+  int32_t expert_ranks = 1;        // E: devices that hold experts
+  int32_t stages = 2;              // R: batches alive in a group at once
+  int32_t max_batch_tokens = 0;    // S: tokens of one batch
+  int32_t max_batch_seqs = 0;      // sequences of one batch
+  int32_t max_seq_blocks = 0;      // KV blocks of the longest sequence
+  int32_t hidden = 0;              // H
+  int32_t layers = 0;              // L
+  int32_t moe_layers = 0;          // items of one batch per expert rank
+  int32_t experts = 0;             // N
+  int32_t top_k = 0;               // K
+  int32_t vocab = 0;               // V
+  int32_t gather_width = 0;        // elements per token in the all-gather before attention
+  int32_t index_topk = 0;          // DSA: keys selected per token; 0 = dense attention
+  int32_t logits_rows = 0;         // full logits rows a result may carry (0 when serving)
   DType activation = DType::bf16;  // rows on the wire and in the KV cache: bf16 or f32
 
   int devices() const { return 1 + groups * ranks + expert_ranks; }

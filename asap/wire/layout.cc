@@ -8,8 +8,12 @@ namespace asap {
 
 namespace {
 
-constexpr uint64_t align(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-uint64_t u(int64_t value) { return static_cast<uint64_t>(value); }
+constexpr uint64_t align(uint64_t bytes) {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+uint64_t u(int64_t value) {
+  return static_cast<uint64_t>(value);
+}
 
 }  // namespace
 
@@ -60,8 +64,8 @@ AttentionLayout::AttentionLayout(const Geometry& g)
 FrontLayout::FrontLayout(const Geometry& g) : stages_(g.stages) {
   entries_at = align(sizeof(ResultHeader));
   logits_at = entries_at + align(u(g.max_batch_seqs) * sizeof(ResultEntry));
-  result = add("result", logits_at + u(g.logits_rows) * u(g.vocab) * sizeof(float),
-               g.groups * g.stages);
+  result =
+      add("result", logits_at + u(g.logits_rows) * u(g.vocab) * sizeof(float), g.groups * g.stages);
 }
 
 uint64_t window_bytes(const Geometry& g, int device) {

@@ -1,10 +1,13 @@
-// The three windows, described once: offsets, sizes and the printed picture come from the same list.
+// The three windows, described once: offsets, sizes and the printed picture come from the same
+// list.
 //
-// A window is memory of the receiver that its peers write one-sidedly. Every message is payload first, then a flag: one
-// 8-byte word (epoch, seq) on its own cache line with one writer. All areas are per stage, and a stage's area is
-// rewritten only after what it carried was answered or consumed; the layer order guarantees it:
+// A window is memory of the receiver that its peers write one-sidedly. Every message is payload
+// first, then a flag: one 8-byte word (epoch, seq) on its own cache line with one writer. All areas
+// are per stage, and a stage's area is rewritten only after what it carried was answered or
+// consumed; the layer order guarantees it:
 //   - dispatch(l+1) of a stage follows the combine of l, which answers dispatch(l);
-//   - gather(l+1) to a peer follows that peer's reduce(l), sent after it consumed gather(l); likewise the others;
+//   - gather(l+1) to a peer follows that peer's reduce(l), sent after it consumed gather(l);
+//   likewise the others;
 //   - a command follows the result of the stage's previous batch.
 #pragma once
 
@@ -20,8 +23,11 @@ namespace asap {
 
 inline constexpr uint64_t kLine = 64;
 
-// The word of a flag. Epoch 0 and seq 0 never occur in a message, so zeroed memory means "nothing yet".
-constexpr uint64_t make_flag(uint64_t epoch, uint64_t seq) { return epoch << 48 | seq; }
+// The word of a flag. Epoch 0 and seq 0 never occur in a message, so zeroed memory means "nothing
+// yet".
+constexpr uint64_t make_flag(uint64_t epoch, uint64_t seq) {
+  return epoch << 48 | seq;
+}
 
 inline uint64_t load_flag(const std::byte* at) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(at)))
@@ -67,7 +73,8 @@ class ExpertLayout : public Layout {
   int slot(int group, int stage, int rank) const {
     return (group * stages_ + stage) * ranks_ + rank;
   }
-  // Payload of a dispatch slot: DispatchHeader · counts[local_experts] · RowEntry[rows] · hidden states[tokens].
+  // Payload of a dispatch slot: DispatchHeader · counts[local_experts] · RowEntry[rows] · hidden
+  // states[tokens].
   Area dispatch;
   uint64_t counts_at, rows_at, tokens_at;  // offsets inside the payload
 
@@ -83,10 +90,10 @@ class AttentionLayout : public Layout {
   int expert_slot(int stage, int expert_rank) const { return stage * expert_ranks_ + expert_rank; }
   Area command;  // [stages] BatchCommand, from the front
   Area gather;   // [stages·T] latents (or normed hidden states) of a peer's slice, float32
-  Area select;   // [stages·T] DSA selections of a peer's slice (one empty payload line without DSA)
-  Area reduce;   // [stages·T] a peer's partial o_proj sums for this rank's slice, float32
-  Area rows;     // [stages·T] final-norm rows of the sampled sequences that a peer owns
-  Area logits;   // [stages·T] a peer's vocabulary slice of the logits (used in rank 0's window)
+  Area select;  // [stages·T] DSA selections of a peer's slice (one empty payload line without DSA)
+  Area reduce;  // [stages·T] a peer's partial o_proj sums for this rank's slice, float32
+  Area rows;    // [stages·T] final-norm rows of the sampled sequences that a peer owns
+  Area logits;  // [stages·T] a peer's vocabulary slice of the logits (used in rank 0's window)
   Area combine;  // [stages·E] CombineHeader · partial results[slice], in the order of the dispatch
   uint64_t combine_rows_at;
 

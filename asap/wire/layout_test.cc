@@ -1,4 +1,5 @@
-// The windows: areas never overlap, slots are aligned, every message fits, and slot numbers are one-to-one.
+// The windows: areas never overlap, slots are aligned, every message fits, and slot numbers are
+// one-to-one.
 #include "asap/wire/layout.h"
 
 #include <gtest/gtest.h>

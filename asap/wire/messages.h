@@ -12,16 +12,16 @@ inline constexpr uint32_t kCombineMagic = 0x4D504153;   // "SAPM"
 inline constexpr uint32_t kResultMagic = 0x52504153;    // "SAPR"
 inline constexpr int kMaxLogprobs = 20;
 
-// Front -> every rank of a group: run this batch on this stage. Followed by SequenceCommand[sequences], then the block
-// tables in the same order, then token ids [tokens].
+// Front -> every rank of a group: run this batch on this stage. Followed by
+// SequenceCommand[sequences], then the block tables in the same order, then token ids [tokens].
 struct BatchCommand {
   uint32_t magic;
   uint32_t epoch;
   uint64_t batch;  // the stage's batch number, from 1
   int32_t sequences;
   int32_t tokens;
-  int32_t blocks;  // block ids of all sequences
-  int32_t samples; // sequences with `sample`
+  int32_t blocks;     // block ids of all sequences
+  int32_t samples;    // sequences with `sample`
   uint64_t trace_id;  // number of the batch in the whole instance
 };
 
@@ -32,8 +32,8 @@ struct SequenceCommand {
   int32_t tokens;  // new tokens
   int32_t prompt;  // prompt length
   int32_t blocks;
-  int32_t sample;    // 1: the last new token's logits give the next token
-  int32_t logprobs;  // -1 or 0..kMaxLogprobs
+  int32_t sample;      // 1: the last new token's logits give the next token
+  int32_t logprobs;    // -1 or 0..kMaxLogprobs
   int32_t logits_row;  // -1, or the row of the result that gets the full logits
   float temperature;
 };
@@ -42,7 +42,7 @@ struct SequenceCommand {
 struct DispatchHeader {
   uint32_t magic;
   uint32_t epoch;
-  uint64_t seq;       // item number of (group, stage), from 1
+  uint64_t seq;  // item number of (group, stage), from 1
   uint64_t trace_id;
   int32_t layer;
   int32_t tokens;  // hidden states that follow: each token once
@@ -50,7 +50,8 @@ struct DispatchHeader {
   int32_t reserved;
 };
 
-// One (token, expert) pair; the expert follows from the counts, `token` is the index into the slot's hidden states.
+// One (token, expert) pair; the expert follows from the counts, `token` is the index into the
+// slot's hidden states.
 struct RowEntry {
   int32_t token;
   float weight;

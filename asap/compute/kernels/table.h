@@ -16,12 +16,9 @@
 
 namespace asap {
 
-// Columns of a packed panel, rows of x below which a call is one tile deep, and keys of one
-// attention step.
-inline constexpr int kPanel = 32;
-inline constexpr int kKeyBlock = 64;
-
-inline constexpr int kFmaChains = 12;
+inline constexpr int kPanel = 32;      // columns of a packed panel
+inline constexpr int kKeyBlock = 64;   // keys of one attention step
+inline constexpr int kFmaChains = 12;  // of KernelTable::fma_loop
 
 enum class GemmMode : int {
   store,       // y  = x·W
