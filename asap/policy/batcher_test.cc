@@ -122,7 +122,7 @@ TEST(BatcherTest, GeneratingSequencesLeaveAPlaceToAPart) {
   expect_table(limits, R"(
     0  +1:10/9                | g0s0[1:0+10*]
     1  +2:10/9                | g0s1[2:0+10*]
-    2  +3:2900/1              |
+    2  +3:2900/1              | wake@32
     9  done g0s0              | g0s0[1:10+1* 3:0+999]
     19 done g0s0, done g0s1   | g0s0[1:11+1* 3:999+999] g0s1[2:10+1*]
   )");
