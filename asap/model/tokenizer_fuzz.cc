@@ -29,8 +29,9 @@ void exercise(const Tokenizer& tokenizer, std::string_view text) {
     asap::StreamDecoder stream(tokenizer, skip_special);
     std::string streamed;
     for (const int32_t id : ids) {
-      streamed += stream.push(id);
-      CHECK(asap::is_utf8(streamed));
+      const std::string text_now = stream.push(id);
+      CHECK(asap::is_utf8(text_now));
+      streamed += text_now;
     }
     CHECK(streamed + stream.flush() == decoded);
   }

@@ -125,8 +125,9 @@ TEST_P(Golden, AgreesBothWays) {
     StreamDecoder stream(*tokenizer, false);
     std::string streamed;
     for (const int32_t id : ids) {
-      streamed += stream.push(id);
-      EXPECT_TRUE(is_utf8(streamed));
+      const std::string emitted = stream.push(id);
+      EXPECT_TRUE(is_utf8(emitted));
+      streamed += emitted;
     }
     EXPECT_EQ(streamed + stream.flush(), decoded);
   }
