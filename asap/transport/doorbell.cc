@@ -19,17 +19,16 @@ long futex(std::atomic<uint32_t>* word, int op, uint32_t value, const timespec* 
 }  // namespace
 
 void Doorbell::ring() {
-  // Pairs with the fence in prepare(): either the sleeper sees our flag, or we see the sleeper.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (sleepers.load(std::memory_order_relaxed) == 0) return;
+  // Two read-modify-writes of one word are ordered: either the sleeper's comes later and, having
+  // read ours, it sees our flag; or it came first, and we see the sleeper.
+  if (sleepers.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   rings.fetch_add(1, std::memory_order_release);
   futex(&rings, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 uint32_t Doorbell::prepare() {
   const uint32_t ticket = rings.load(std::memory_order_acquire);
-  sleepers.fetch_add(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  sleepers.fetch_add(1, std::memory_order_acq_rel);
   return ticket;
 }
 
