@@ -28,6 +28,7 @@ struct HttpOptions {
   size_t max_body_bytes = size_t{8} << 20;  // beyond: 413
   size_t max_header_bytes = size_t{16} << 10;  // beyond: 431
   size_t max_queued_bytes = size_t{8} << 20;   // of one stream, waiting for the client; beyond: cut
+  int socket_send_bytes = 0;  // the kernel's own queue below it; 0: as the system chooses
   Duration idle_timeout = Duration::seconds(75);    // between requests of a connection
   Duration header_timeout = Duration::seconds(10);  // first to last byte of a head; then 408
   Duration body_timeout = Duration::seconds(60);    // first to last byte of a body; then 408

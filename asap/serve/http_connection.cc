@@ -38,6 +38,9 @@ bool Connection::admit() {
 void Connection::start() {
   error_code ignored;  // a peer that is already gone shows in the first read
   socket_.set_option(tcp::no_delay(true), ignored);
+  if (const int bytes = core_.options.socket_send_bytes; bytes > 0) {
+    socket_.set_option(tcp::socket::send_buffer_size(bytes), ignored);
+  }
   begin_request();
 }
 
@@ -295,7 +298,8 @@ bool Exchange::post(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   if (!connection_) return false;
   asio::post(connection_->executor(), [self = shared_from_this(), work = std::move(work)] {
-    if (const auto connection = self->connection_) {  // on the strand: no lock needed to read
+    // On the strand: no lock needed to read. Work for a client that is cut off would be wasted.
+    if (const auto connection = self->connection_; connection && !connection->is_cut()) {
       try {
         work();
       } catch (const std::exception& error) {

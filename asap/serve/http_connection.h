@@ -71,6 +71,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   asio::any_io_executor executor() { return socket_.get_executor(); }
   Core& core() { return core_; }
+  bool is_cut() const { return cut_; }  // on the strand
 
   // For Exchange, on the strand.
   void reply(const HttpReply& reply);

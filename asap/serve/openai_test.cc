@@ -25,7 +25,8 @@ class OpenAiTest : public ::testing::Test {
   void SetUp() override {
     ServeOptions options;
     options.port = 0;
-    options.max_queued_bytes = size_t{256} << 10;
+    options.max_queued_bytes = size_t{64} << 10;
+    options.socket_send_bytes = 64 << 10;
     options.served_model_name = "tiny";
     options.model_root = "/models/tiny";
     auto front = HttpFront::start(options, engine_, test::byte_tokenizer());
@@ -299,7 +300,7 @@ TEST_F(OpenAiTest, ADisconnectInTheMiddleOfAStreamCancels) {
 
 TEST_F(OpenAiTest, ASlowReaderIsCancelledAndOthersGoOn) {
   test::Script script;
-  script.gap = Duration::micros(100);
+  script.gap = Duration::millis(2);
   engine_.set_script(script);
   Client slow(front_->port(), /*receive_buffer=*/4096);
   slow.send(post("/v1/completions",
