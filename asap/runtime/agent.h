@@ -14,6 +14,8 @@ class Agent {
   virtual ~Agent() = default;
   // How much was done; 0 means that nothing was ready. `now` is the only time that the agent knows.
   virtual int do_work(Instant now) = 0;
+  // When it has work even if nobody rings: never() unless it waits for a time.
+  virtual Instant wake_at() const { return Instant::never(); }
   // "attention g0 t1", "moe e0 compute": in traces and in messages about who waits.
   virtual std::string name() const = 0;
   // What it waits for, in words; "" if nothing.

@@ -79,7 +79,11 @@ AttentionAgent::AttentionAgent(const Geometry& geometry, int group, int rank,
   selected_.resize(tokens * sz(geometry.index_topk));
   head_rows_.resize(sz(geometry.max_batch_seqs) * hidden);
   logits_.resize(sz(geometry.max_batch_seqs) * sz(geometry.vocab));
+  row_logits_.resize(sz(geometry.vocab));
   wire_.resize(slice * geometry.row_bytes());
+  counts_.reserve(sz(geometry.local_experts()));
+  next_.reserve(sz(geometry.local_experts()) + 1);
+  rows_.reserve(slice * sz(geometry.local_top_k()));
 }
 
 AttentionAgent::~AttentionAgent() = default;
@@ -352,37 +356,35 @@ void AttentionAgent::dispatch(Stage& stage) {
   const int k = geometry_.top_k;
   ops_.narrow(stage.x.data(), static_cast<int64_t>(n) * geometry_.hidden, geometry_.activation,
               wire_.data());
-  std::vector<int32_t> counts;
-  std::vector<RowEntry> rows;
   for (int e = 0; e < geometry_.expert_ranks; ++e) {
     const Part own = part_of(geometry_.experts, geometry_.expert_ranks, e);
     std::vector<int32_t>& sent = stage.sent[sz(e)];
     sent.clear();
-    counts.assign(sz(own.size()), 0);
+    counts_.assign(sz(own.size()), 0);
     for (int i = 0; i < n; ++i) {
       bool any = false;
       for (int j = 0; j < k; ++j) {
         const int expert = stage.ids[sz(i * k + j)];
         if (expert < own.begin || expert >= own.end) continue;
-        ++counts[sz(expert - own.begin)];
+        ++counts_[sz(expert - own.begin)];
         any = true;
       }
       if (any) sent.push_back(i);
     }
-    std::vector<int32_t> next(sz(own.size()) + 1, 0);
-    for (int x = 0; x < own.size(); ++x) next[sz(x) + 1] = next[sz(x)] + counts[sz(x)];
-    rows.resize(sz(next.back()));
+    next_.assign(sz(own.size()) + 1, 0);
+    for (int x = 0; x < own.size(); ++x) next_[sz(x) + 1] = next_[sz(x)] + counts_[sz(x)];
+    rows_.resize(sz(next_.back()));
     for (size_t token = 0; token < sent.size(); ++token) {
       for (int j = 0; j < k; ++j) {
         const size_t choice = sz(sent[token] * k + j);
         const int expert = stage.ids[choice];
         if (expert < own.begin || expert >= own.end) continue;
-        rows[sz(next[sz(expert - own.begin)]++)] = {static_cast<int32_t>(token),
-                                                    stage.weights[choice]};
+        rows_[sz(next_[sz(expert - own.begin)]++)] = {static_cast<int32_t>(token),
+                                                      stage.weights[choice]};
       }
     }
     dispatch_send(*port_, geometry_, expert_layout_, e, rank_, item(stage),
-                  {counts, rows, sent, wire_.data()});
+                  {counts_, rows_, sent, wire_.data()});
   }
   trace(stage, TraceOp::dispatch, begin, TraceFlow::start);
 }
@@ -442,13 +444,13 @@ void AttentionAgent::send_rows(Stage& stage) {
 void AttentionAgent::on_rows(Stage& stage) {
   const Instant begin = tracer_.now();
   const size_t hidden = sz(geometry_.hidden);
-  std::vector<size_t> taken(sz(geometry_.ranks), 0);
+  taken_.assign(sz(geometry_.ranks), 0);
   for (size_t i = 0; i < stage.sampled.size(); ++i) {
     int owner = 0;
     while (stage.sampled[i] >= part_of(stage.rows.tokens, geometry_.ranks, owner).end) ++owner;
     const uint64_t payload = layout_.rows.payload(layout_.peer_slot(stage.index, owner));
     std::memcpy(head_rows_.data() + i * hidden,
-                port_->window() + payload + taken[sz(owner)]++ * hidden * sizeof(float),
+                port_->window() + payload + taken_[sz(owner)]++ * hidden * sizeof(float),
                 hidden * sizeof(float));
   }
   const int samples = static_cast<int>(stage.sampled.size());
@@ -467,28 +469,27 @@ void AttentionAgent::on_logits(Stage& stage) {
   const int slot = front_layout_.slot(group_, stage.index);
   const uint64_t payload = front_layout_.result.payload(slot);
   const size_t vocab = sz(geometry_.vocab);
-  std::vector<float> logits(vocab);
   size_t sampled = 0;
   for (const SequenceCommand& c : stage.commands) {
     if (c.sample == 0) continue;
     for (int peer = 0; peer < geometry_.ranks; ++peer) {
       const Part part = part_of(geometry_.vocab, geometry_.ranks, peer);
       const uint64_t shard = layout_.logits.payload(layout_.peer_slot(stage.index, peer));
-      std::memcpy(logits.data() + part.begin,
+      std::memcpy(row_logits_.data() + part.begin,
                   port_->window() + shard + sampled * sz(part.size()) * sizeof(float),
                   sz(part.size()) * sizeof(float));
     }
     ResultEntry entry{};
     entry.sequence = c.sequence;
     entry.logits_row = c.logits_row;
-    sample(logits, {c.temperature, c.seed, c.past + c.tokens, c.logprobs}, &entry);
+    sample(row_logits_, {c.temperature, c.seed, c.past + c.tokens, c.logprobs}, &entry);
     port_->put(kFrontDevice, payload + front_layout_.entries_at + sampled * sizeof(entry), &entry,
                sizeof(entry));
     if (c.logits_row >= 0) {
       CHECK(c.logits_row < geometry_.logits_rows);
       port_->put(kFrontDevice,
                  payload + front_layout_.logits_at + sz(c.logits_row) * vocab * sizeof(float),
-                 logits.data(), vocab * sizeof(float));
+                 row_logits_.data(), vocab * sizeof(float));
     }
     ++sampled;
   }

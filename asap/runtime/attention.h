@@ -101,6 +101,10 @@ class AttentionAgent final : public Agent {
   std::vector<float> head_rows_;                 // [max_batch_seqs, H]
   std::vector<float> logits_;                    // [max_batch_seqs, V]
   std::vector<std::byte> wire_;                  // rows on their way out, in the activation type
+  std::vector<float> row_logits_;                // [V] of one sequence
+  std::vector<int32_t> counts_, next_;           // dispatch: rows per local expert, fill cursors
+  std::vector<RowEntry> rows_;                   // dispatch: rows of one expert rank
+  std::vector<size_t> taken_;                    // [T] rows read from each owner's part
 };
 
 }  // namespace asap

@@ -35,7 +35,6 @@ class SharedText {
 struct alignas(64) WorkerSlot {
   std::atomic<uint32_t> state{0};       // WorkerState
   std::atomic<int32_t> layers_done{0};  // while loading
-  std::atomic<uint64_t> ticks{0};       // grows while the worker lives
   SharedText error;                     // state == failed
   SharedText waiting;                   // what its agent waits for
 };

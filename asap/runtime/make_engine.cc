@@ -195,6 +195,7 @@ class LocalEngine final : public SchedulerEngine {
   struct Stepper final : Agent {
     explicit Stepper(LocalInstance& all) : instance(all) {}
     int do_work(Instant now) override { return instance.step(now); }
+    Instant wake_at() const override { return instance.scheduler().wake_at(); }
     std::string name() const override { return "all devices"; }
     LocalInstance& instance;
   };

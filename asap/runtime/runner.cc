@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #include "asap/runtime/clock.h"
 
 namespace asap {
@@ -25,6 +27,13 @@ int step(std::span<Agent* const> agents, Instant now) {
   int done = 0;
   for (Agent* agent : agents) done += agent->do_work(now);
   return done;
+}
+
+// Until the earliest time that an agent waits for, but no longer than a tick.
+Duration sleep_time(std::span<Agent* const> agents, Instant now) {
+  Instant until = now + kSleep;
+  for (const Agent* agent : agents) until = std::min(until, agent->wake_at());
+  return std::max(until - now, Duration{0});
 }
 
 }  // namespace
@@ -54,7 +63,7 @@ void run_agents(std::span<Agent* const> agents, Doorbell& bell, const std::atomi
       bell.abandon();
       continue;
     }
-    bell.sleep(ticket, kSleep);
+    bell.sleep(ticket, sleep_time(agents, now));
     last_work = monotonic_now();  // spin a little after a wake: more is likely to come
     if (last_work - last_tick > kSleep) tick(last_work);
   }

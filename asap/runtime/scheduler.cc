@@ -151,6 +151,11 @@ int Scheduler::do_work(Instant now) {
   return done + static_cast<int>(events.size());
 }
 
+Instant Scheduler::wake_at() const {
+  const std::lock_guard lock(mutex_);
+  return policy_.wake_at();
+}
+
 int Scheduler::collect(Instant now) {
   int done = 0;
   for (int group = 0; group < geometry_.groups; ++group) {

@@ -37,6 +37,7 @@ class Scheduler final : public Agent {
   void on_stuck(std::function<std::string()> describe) { describe_ = std::move(describe); }
 
   int do_work(Instant now) override;
+  Instant wake_at() const override;
   std::string name() const override { return "front scheduler"; }
 
  private:
@@ -52,7 +53,6 @@ class Scheduler final : public Agent {
     uint64_t trace_id = 0;
     Instant sent;
     bool running = false;
-    std::vector<uint64_t> logits_rows;  // sequence of each logits row of the running batch
   };
   struct Event {
     Engine::OnToken on_token;

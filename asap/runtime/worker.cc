@@ -73,10 +73,7 @@ RunOptions run_options(Device& device, Agent& agent, int cpu) {
   RunOptions options;
   options.spin = !device.plan.cores_short;
   options.cpus = device.cpus(cpu, 1);
-  options.on_tick = [&device, &agent] {
-    device.slot().ticks.fetch_add(1);
-    device.slot().waiting.write(agent.waiting_for());
-  };
+  options.on_tick = [&device, &agent] { device.slot().waiting.write(agent.waiting_for()); };
   return options;
 }
 
