@@ -60,11 +60,19 @@ Golden load_golden(const std::string& name) {
   for (const auto& item : json["cases"]) {
     GoldenCase c;
     c.prompt = item["prompt"].get<std::vector<int32_t>>();
-    c.logits = golden.array(item["logits"]);
+    const auto read = [&](const nlohmann::json& values) {
+      c.logits = golden.array(values["logits"]);
+      c.router = values["router"];
+      if (values.contains("dsa")) c.dsa = values["dsa"];
+      return c;
+    };
+    const nlohmann::json modes = item.value("modes", nlohmann::json::object());
+    for (const auto& [mode, values] : modes.items()) {
+      golden.modes[mode].push_back(read(values));
+    }
     c.greedy = item["greedy"].get<std::vector<int32_t>>();
-    c.router = item["router"];
-    if (item.contains("dsa")) c.dsa = item["dsa"];
-    golden.cases.push_back(std::move(c));
+    c.margins = item["greedy_margin"].get<std::vector<double>>();
+    golden.cases.push_back(read(item));
   }
   return golden;
 }
@@ -83,7 +91,8 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& e
 
 namespace {
 
-EngineConfig config_of(const Setup& setup, int d, int r, int max_batch_tokens) {
+EngineConfig config_of(const Setup& setup, const ModelSpec& spec, int d, int r,
+                       int max_batch_tokens) {
   EngineConfig config;
   config.model = setup.model;
   config.data_parallel_size = d;
@@ -94,7 +103,9 @@ EngineConfig config_of(const Setup& setup, int d, int r, int max_batch_tokens) {
   config.dtype = setup.dtype;
   config.max_num_batched_tokens = max_batch_tokens > 0 ? max_batch_tokens : setup.max_batch_tokens;
   config.max_num_seqs = setup.max_batch_seqs;
-  config.max_model_len = setup.max_model_len;
+  // Some goldens claim the context of the real model.
+  config.max_model_len =
+      setup.max_model_len > 0 ? setup.max_model_len : std::min(spec.max_positions, 16 * 1024);
   config.kv_cache_tokens = 64 * 1024;
   config.batch_wait_ms = 0;
   config.threads_per_device = setup.threads;
@@ -107,7 +118,7 @@ EngineConfig config_of(const Setup& setup, int d, int r, int max_batch_tokens) {
 Bench::Bench(Setup setup) : setup_(std::move(setup)), team_(setup_.threads) {
   spec_ = value_or_die(load_spec(setup_.model));
   ops_ = setup_.ops == "ref" ? make_ops_ref() : make_ops_cpu(team_);
-  const EngineConfig config = config_of(setup_, setup_.d, setup_.r, 0);
+  const EngineConfig config = config_of(setup_, spec_, setup_.d, setup_.r, 0);
   const EnginePlan plan = value_or_die(make_plan(config, spec_, 1));
   ops_->reserve(spec_, plan.limits);
   weights_ = value_or_die(load_local_weights(config, spec_, *ops_));
@@ -116,7 +127,7 @@ Bench::Bench(Setup setup) : setup_(std::move(setup)), team_(setup_.threads) {
 Bench::~Bench() = default;
 
 std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& run) {
-  const EngineConfig config = config_of(setup_, run.d, run.r, run.max_batch_tokens);
+  const EngineConfig config = config_of(setup_, spec_, run.d, run.r, run.max_batch_tokens);
   const EnginePlan plan = value_or_die(make_plan(config, spec_, 1));
   const auto link = make_link_loop(plan.geometry, {run.seed, run.max_delay});
   LocalInstance instance(config, plan, spec_, weights_, *ops_, *link, {});

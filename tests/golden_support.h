@@ -22,6 +22,7 @@ struct GoldenCase {
   std::vector<int32_t> prompt;
   std::vector<float> logits;    // [vocab] of the last prompt position
   std::vector<int32_t> greedy;  // the next tokens
+  std::vector<double> margins;  // of each: (best - second) / max|logit|
   nlohmann::json router;        // layer -> {ids, weights}
   nlohmann::json dsa;           // layer -> {selected}
 };
@@ -30,7 +31,8 @@ struct Golden {
   std::string name;
   nlohmann::json tolerance;  // {fp32, bf16}
   std::vector<GoldenCase> cases;
-  std::vector<float> data;  // golden.f32
+  std::map<std::string, std::vector<GoldenCase>> modes;  // the same prompts, without greedy tokens
+  std::vector<float> data;                               // golden.f32
   std::vector<float> array(const nlohmann::json& reference) const;
 };
 Golden load_golden(const std::string& name);

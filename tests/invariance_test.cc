@@ -9,10 +9,23 @@ namespace asap::test {
 namespace {
 
 struct Model {
-  const char* golden;
+  std::string golden;
   const char* dtype;
   int t, e;
 };
+
+// Every golden, so every family and weight format; types and geometries take turns.
+std::vector<Model> models() {
+  constexpr std::pair<int, int> kShapes[] = {{2, 2}, {1, 3}, {2, 3}, {1, 1}};
+  std::vector<Model> out;
+  for (const std::string& name : golden_names()) {
+    const auto [t, e] = kShapes[out.size() % std::size(kShapes)];
+    out.push_back({name, out.size() % 3 == 0 ? "float32" : "bfloat16", t, e});
+  }
+  out.push_back({"deepseek_v32", "bfloat16", 2, 2});
+  out.push_back({"qwen3_moe", "bfloat16", 2, 2});
+  return out;
+}
 
 void PrintTo(const Model& model, std::ostream* out) {
   *out << model.golden << "_" << model.dtype << "_T" << model.t << "E" << model.e;
@@ -76,8 +89,8 @@ TEST_P(InvarianceTest, WholeOrInPiecesOverTheCache) {
   }
 }
 
-TEST_P(InvarianceTest, TwoHundredSeedsOfDelayAndReordering) {
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+TEST_P(InvarianceTest, SeedsOfDelayAndReordering) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
     const Bench::Run run{.d = 1 + static_cast<int>(seed % 3),
                          .r = 1 + static_cast<int>(seed / 3 % 3),
                          .seed = seed,
@@ -86,12 +99,7 @@ TEST_P(InvarianceTest, TwoHundredSeedsOfDelayAndReordering) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest,
-                         testing::Values(Model{"deepseek_v32", "bfloat16", 2, 2},
-                                         Model{"deepseek_v32", "float32", 1, 3},
-                                         Model{"deepseek_v3_noqlora", "bfloat16", 2, 3},
-                                         Model{"qwen3_moe", "bfloat16", 2, 2},
-                                         Model{"qwen3_moe_tied_v5", "float32", 1, 1}),
+INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(models()),
                          [](const auto& param) { return testing::PrintToString(param.param); });
 
 // Threads of a device are no part of the result either.

@@ -32,17 +32,26 @@ struct Instant {
   constexpr Duration operator-(Instant other) const { return {ns - other.ns}; }
 };
 
-// Element type of a stored tensor, a cache or a row on the wire.
-enum class DType : uint8_t { f32 = 0, bf16 = 1, f16 = 2, f8_e4m3 = 3 };
+// Element type of a stored tensor, a cache or a row on the wire. MXFP4 exists in stored tensors
+// only: two 4-bit values per byte, 32 values share a power-of-two scale. E8M0 is a table of such
+// scales.
+enum class DType : uint8_t { f32 = 0, bf16 = 1, f16 = 2, f8_e4m3 = 3, mxfp4 = 4, f8_e8m0 = 5 };
 
-constexpr size_t dtype_bytes(DType type) {
+constexpr size_t dtype_bits(DType type) {
   switch (type) {
-    case DType::f32: return 4;
+    case DType::f32: return 32;
     case DType::bf16:
-    case DType::f16: return 2;
-    case DType::f8_e4m3: return 1;
+    case DType::f16: return 16;
+    case DType::f8_e4m3:
+    case DType::f8_e8m0: return 8;
+    case DType::mxfp4: return 4;
   }
   return 0;
+}
+
+// Of types whose elements are whole bytes; 0 for MXFP4.
+constexpr size_t dtype_bytes(DType type) {
+  return dtype_bits(type) / 8;
 }
 
 constexpr std::string_view dtype_name(DType type) {
@@ -51,6 +60,8 @@ constexpr std::string_view dtype_name(DType type) {
     case DType::bf16: return "bfloat16";
     case DType::f16: return "float16";
     case DType::f8_e4m3: return "float8_e4m3";
+    case DType::mxfp4: return "mxfp4";
+    case DType::f8_e8m0: return "float8_e8m0";
   }
   return "?";
 }

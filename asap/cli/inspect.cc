@@ -28,7 +28,7 @@ std::string bytes_text(uint64_t bytes) {
 std::string attention_text(const ModelSpec& s) {
   if (s.attention == AttentionKind::gqa) {
     return fmt::format("grouped-query, {} heads, {} key-value heads, head width {}{}", s.heads,
-                       s.kv_heads, s.head_dim, s.qk_norm_per_head ? ", q and k norms" : "");
+                       s.kv_heads, s.head_dim, s.qk_norm != QkNorm::none ? ", q and k norms" : "");
   }
   std::string out = fmt::format("latent (MLA), {} heads, latent {}, nope {}, rope {}, v {}",
                                 s.heads, s.kv_lora, s.qk_nope, s.qk_rope, s.v_head);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "asap/base/check.h"
+#include "asap/compute/fp8.h"
 
 namespace asap {
 
@@ -26,18 +27,29 @@ Part own_kv_heads(const ModelSpec& spec, int rank, int ranks) {
   return {head, head + 1};
 }
 
+// Columns [part.begin·d, part.end·d) of a bias, or nothing.
+TensorView part_of_bias(const TensorView& bias, Part part, int d) {
+  return bias ? bias.slice_cols(part.begin * d, part.end * d) : bias;
+}
+
 void load_gqa(const ModelSpec& spec, const LayerViews& views, int rank, int ranks, Ops& ops,
               Arena& arena, AttentionLayerWeights* out) {
-  const Part heads = part_of(spec.heads, ranks, rank);
-  const Part kv = own_kv_heads(spec, rank, ranks);
+  const bool whole = spec.qk_norm == QkNorm::full;
+  const Part own = part_of(spec.heads, ranks, rank);
+  const Part heads = whole ? Part{0, spec.heads} : own;
+  const Part kv = whole ? Part{0, spec.kv_heads} : own_kv_heads(spec, rank, ranks);
   const int d = spec.head_dim;
-  out->q = ops.pack(views.q.slice_rows(heads.begin * d, heads.end * d), arena);
-  out->k = ops.pack(views.k.slice_rows(kv.begin * d, kv.end * d), arena);
-  out->v = ops.pack(views.v.slice_rows(kv.begin * d, kv.end * d), arena);
-  if (spec.qk_norm_per_head) {
+  const auto pack = [&](const TensorView& w, const TensorView& bias, Part part) {
+    return ops.pack(w.slice_rows(part.begin * d, part.end * d), part_of_bias(bias, part, d), arena);
+  };
+  out->q = pack(views.q, views.q_bias, heads);
+  out->k = pack(views.k, views.k_bias, kv);
+  out->v = pack(views.v, views.v_bias, kv);
+  if (spec.qk_norm != QkNorm::none) {
     out->q_norm = vector_of(views.q_norm);
     out->k_norm = vector_of(views.k_norm);
   }
+  if (spec.sinks) out->sinks = vector_of(views.sinks.slice_cols(own.begin, own.end));
 }
 
 void load_mla(const ModelSpec& spec, const LayerViews& views, int rank, int ranks, Ops& ops,
@@ -45,20 +57,20 @@ void load_mla(const ModelSpec& spec, const LayerViews& views, int rank, int rank
   const Part heads = part_of(spec.heads, ranks, rank);
   const int qk = spec.qk_head();
   if (spec.q_lora > 0) {
-    out->q_a = ops.pack(views.q_a, arena);
+    out->q_a = ops.pack(views.q_a, views.q_a_bias, arena);
     out->q_a_norm = vector_of(views.q_a_norm);
     out->q_b = ops.pack(views.q_b.slice_rows(heads.begin * qk, heads.end * qk), arena);
   } else {
     out->q = ops.pack(views.q.slice_rows(heads.begin * qk, heads.end * qk), arena);
   }
-  out->kv_a = ops.pack(views.kv_a, arena);
+  out->kv_a = ops.pack(views.kv_a, views.kv_a_bias, arena);
   out->kv_a_norm = vector_of(views.kv_a_norm);
   const int kv = spec.qk_nope + spec.v_head;
   for (int head = heads.begin; head < heads.end; ++head) {
     out->mla_heads.push_back(ops.pack_mla_head(views.kv_b.slice_rows(head * kv, (head + 1) * kv),
                                                spec.qk_nope, spec.v_head, arena));
   }
-  if (spec.index_topk > 0) {
+  if (views.index_k) {
     out->index_q = ops.pack(views.index_q_b, arena);
     out->index_k = ops.pack(views.index_k, arena);
     out->index_weights = ops.pack(views.index_weights, arena);
@@ -79,17 +91,27 @@ AttentionLayerWeights load_layer(const ModelSpec& spec, const LayerViews& views,
   }
   const Part heads = part_of(spec.heads, ranks, rank);
   const int v = spec.v_head_width();
-  out.o = ops.pack(views.o.slice_cols(heads.begin * v, heads.end * v), arena);
+  // The partial sums of all ranks are added up: one of them brings the bias.
+  out.o = ops.pack(views.o.slice_cols(heads.begin * v, heads.end * v),
+                   rank == 0 ? views.o_bias : TensorView{}, arena);
   if (moe) {
-    out.router = ops.pack(views.router, arena);
+    out.router = ops.pack(views.router, views.router_logit_bias, arena);
     if (spec.router.has_bias) out.router_bias = vector_of(views.router_bias);
     if (spec.shared_intermediate > 0) {
-      out.shared = ops.pack_expert(views.shared.gate, views.shared.up, views.shared.down, arena);
+      out.shared = ops.pack_expert(views.shared, arena);
     }
+    if (spec.shared_gate) out.shared_gate = ops.pack(views.shared_gate, arena);
   } else {
-    out.dense = ops.pack_expert(views.dense.gate, views.dense.up, views.dense.down, arena);
+    out.dense = ops.pack_expert(views.dense, arena);
   }
   return out;
+}
+
+void clamp_rows(float* x, int n, int ld, int width, double limit) {
+  const auto most = static_cast<float>(limit);
+  for (int i = 0; i < n; ++i, x += ld) {
+    for (int j = 0; j < width; ++j) x[j] = std::clamp(x[j], -most, most);
+  }
 }
 
 // Elements per token and layer in the caches of one rank: {kv, index}.
@@ -101,9 +123,10 @@ std::pair<int, int> cache_widths(const ModelSpec& spec, int own_kv_heads) {
 }  // namespace
 
 Status check_tensor_parallel(const ModelSpec& spec, int ranks) {
-  // Where all heads share one cache row they can be given out in unequal numbers; grouped queries
-  // must stay with their kv head.
-  const bool shared = spec.attention == AttentionKind::mla || spec.kv_heads == 1;
+  // Where all heads share one cache row, or none does, they can be given out in unequal numbers;
+  // grouped queries must stay with their kv head.
+  const bool shared =
+      spec.attention == AttentionKind::mla || spec.kv_heads == 1 || spec.kv_heads == spec.heads;
   if (shared ? ranks > spec.heads : spec.heads % ranks != 0) {
     return fail(Code::invalid,
                 "--tensor-parallel-size {} does not divide the model's {} attention heads; {}",
@@ -126,8 +149,14 @@ std::shared_ptr<const AttentionWeights> load_attention_weights(
   auto out = std::make_shared<AttentionWeights>();
   out->spec = spec;
   out->checkpoint = checkpoint;
-  out->heads = part_of(spec.heads, ranks, rank).size();
-  if (spec.attention == AttentionKind::gqa) out->kv_heads = own_kv_heads(spec, rank, ranks).size();
+  const Part heads = part_of(spec.heads, ranks, rank);
+  out->heads = heads.size();
+  out->first_head = heads.begin;
+  if (spec.attention == AttentionKind::gqa) {
+    const Part kv = own_kv_heads(spec, rank, ranks);
+    out->kv_heads = kv.size();
+    out->first_kv_head = kv.begin;
+  }
   out->vocab = part_of(spec.vocab, ranks, rank);
   out->embed = views.embed;
   out->final_norm = vector_of(views.final_norm);
@@ -150,7 +179,9 @@ AttentionCaches::AttentionCaches(const AttentionWeights& weights, int blocks, DT
     };
     kv.push_back(cache(kv_width, dtype));
     // Index keys decide which keys a token sees at all: they are not rounded.
-    if (index_width > 0) index.push_back(cache(index_width, DType::f32));
+    if (index_width > 0) {
+      index.push_back(weights.spec.indexes(layer) ? cache(index_width, DType::f32) : KvCache{});
+    }
   }
 }
 
@@ -158,9 +189,8 @@ uint64_t cache_bytes_per_token(const ModelSpec& spec, int ranks, DType dtype) {
   const int kv_heads =
       spec.attention == AttentionKind::gqa ? own_kv_heads(spec, 0, ranks).size() : 0;
   const auto [kv_width, index_width] = cache_widths(spec, kv_heads);
-  const uint64_t token = static_cast<uint64_t>(kv_width) * dtype_bytes(dtype) +
-                         static_cast<uint64_t>(index_width) * dtype_bytes(DType::f32);
-  return token * static_cast<uint64_t>(spec.layers);
+  return sz(spec.layers) * sz(kv_width) * dtype_bytes(dtype) +
+         sz(spec.index_layers()) * sz(index_width) * dtype_bytes(DType::f32);
 }
 
 void rope_angles(const std::vector<double>& frequencies, double amplitude,
@@ -192,7 +222,10 @@ AttentionSide::AttentionSide(std::shared_ptr<const AttentionWeights> weights,
 }
 
 int AttentionSide::gather_width(const ModelSpec& spec) {
-  if (spec.attention == AttentionKind::gqa) return spec.hidden;
+  if (spec.attention == AttentionKind::gqa) {
+    return spec.qk_norm == QkNorm::full ? (spec.heads + 2 * spec.kv_heads) * spec.head_dim
+                                        : spec.hidden;
+  }
   return (spec.q_lora > 0 ? spec.q_lora : spec.hidden) + spec.kv_lora + spec.qk_rope +
          (spec.index_topk > 0 ? spec.index_dim : 0);
 }
@@ -207,12 +240,15 @@ void AttentionSide::project(int layer, const BatchRows& batch, const float* h, f
   const AttentionLayerWeights& w = weights_->layers[sz(layer)];
   const int n = batch.slice.size();
   const int hidden = spec_.hidden;
-  const bool whole = spec_.attention == AttentionKind::gqa || spec_.q_lora == 0;
+  const bool gqa = spec_.attention == AttentionKind::gqa;
+  const bool whole = gqa ? spec_.qk_norm != QkNorm::full : spec_.q_lora == 0;
   float* x = whole ? latents : x_.data();
   const int ldx = whole ? gather_width_ : hidden;
   ops_.rms_norm(h, n, hidden, hidden, w.input_norm.data(), spec_.rms_eps, x, ldx);
-  if (spec_.attention == AttentionKind::gqa) return;
-
+  if (gqa) {
+    if (!whole) project_qkv(layer, batch, x, latents);
+    return;
+  }
   int at = hidden;
   if (spec_.q_lora > 0) {
     at = spec_.q_lora;
@@ -224,42 +260,81 @@ void AttentionSide::project(int layer, const BatchRows& batch, const float* h, f
   ops_.linear(w.kv_a, x, n, ldx, c, gather_width_);
   ops_.rms_norm(c, n, spec_.kv_lora, gather_width_, w.kv_a_norm.data(), spec_.mla_norm_eps, c,
                 gather_width_);
+  if (spec_.latent_fp8) fp8_round_trip(c, n, gather_width_, spec_.kv_lora);
   const int64_t pairs = spec_.rope.dim / 2;
   ops_.rope(c + spec_.kv_lora, n, gather_width_, 1, 0, spec_.rope.dim, spec_.rope.interleaved,
             batch.angles + batch.slice.begin * pairs * 2);
-  if (spec_.index_topk == 0) return;
-  float* key = c + spec_.kv_lora + spec_.qk_rope;
+  if (!spec_.indexes(layer)) return;
+  project_index_key(layer, batch, x, ldx, c + spec_.kv_lora + spec_.qk_rope);
+}
+
+// q, k and v of all heads for the own tokens, finished but for the choice of heads.
+void AttentionSide::project_qkv(int layer, const BatchRows& batch, const float* x, float* qkv) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int n = batch.slice.size();
+  const int d = spec_.head_dim;
+  const int ld = gather_width_;
+  float* k = qkv + spec_.heads * d;
+  float* v = k + spec_.kv_heads * d;
+  ops_.linear(w.q, x, n, spec_.hidden, qkv, ld);
+  ops_.linear(w.k, x, n, spec_.hidden, k, ld);
+  ops_.linear(w.v, x, n, spec_.hidden, v, ld);
+  ops_.rms_norm(qkv, n, spec_.heads * d, ld, w.q_norm.data(), spec_.rms_eps, qkv, ld);
+  ops_.rms_norm(k, n, spec_.kv_heads * d, ld, w.k_norm.data(), spec_.rms_eps, k, ld);
+  if (spec_.clip_qkv > 0) clamp_rows(qkv, n, ld, ld, spec_.clip_qkv);
+  const float* angles = batch.angles + int64_t{batch.slice.begin} * spec_.rope.dim;
+  ops_.rope(qkv, n, ld, spec_.heads + spec_.kv_heads, d, spec_.rope.dim, spec_.rope.interleaved,
+            angles);
+}
+
+void AttentionSide::project_index_key(int layer, const BatchRows& batch, const float* x, int ldx,
+                                      float* key) {
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int n = batch.slice.size();
   ops_.linear(w.index_k, x, n, ldx, key, gather_width_);
   ops_.layer_norm(key, n, spec_.index_dim, gather_width_, w.index_k_norm.data(),
                   w.index_k_bias.data(), key, gather_width_);
-  const int64_t index_pairs = spec_.index_rope.dim / 2;
   ops_.rope(key, n, gather_width_, 1, 0, spec_.index_rope.dim, spec_.index_rope.interleaved,
-            batch.index_angles + batch.slice.begin * index_pairs * 2);
+            batch.index_angles + int64_t{batch.slice.begin} * spec_.index_rope.dim);
+  if (spec_.index_fp8) {
+    hadamard(key, n, gather_width_, spec_.index_dim);
+    fp8_round_trip(key, n, gather_width_, spec_.index_dim);
+  }
 }
 
 void AttentionSide::store(int layer, const BatchRows& batch, const float* gathered) {
+  if (spec_.attention == AttentionKind::gqa) return store_gqa(layer, batch, gathered);
+  const int n = batch.tokens;
+  const float* c = gathered + (spec_.q_lora > 0 ? spec_.q_lora : spec_.hidden);
+  ops_.kv_store(caches_.kv[sz(layer)], batch.slots, c, n, gather_width_);
+  if (spec_.indexes(layer)) {
+    ops_.kv_store(caches_.index[sz(layer)], batch.slots, c + spec_.kv_lora + spec_.qk_rope, n,
+                  gather_width_);
+  }
+}
+
+void AttentionSide::store_gqa(int layer, const BatchRows& batch, const float* gathered) {
   const AttentionLayerWeights& w = weights_->layers[sz(layer)];
   const int n = batch.tokens;
-  if (spec_.attention == AttentionKind::mla) {
-    const float* c = gathered + (spec_.q_lora > 0 ? spec_.q_lora : spec_.hidden);
-    ops_.kv_store(caches_.kv[sz(layer)], batch.slots, c, n, gather_width_);
-    if (spec_.index_topk > 0) {
-      ops_.kv_store(caches_.index[sz(layer)], batch.slots, c + spec_.kv_lora + spec_.qk_rope, n,
-                    gather_width_);
-    }
-    return;
-  }
   const int d = spec_.head_dim;
   const int kv_heads = weights_->kv_heads;
   const int width = 2 * kv_heads * d;
   float* k = kv_.data();
-  ops_.linear(w.k, gathered, n, gather_width_, k, width);
-  ops_.linear(w.v, gathered, n, gather_width_, k + kv_heads * d, width);
-  if (spec_.qk_norm_per_head) {
-    for (int head = 0; head < kv_heads; ++head) {
-      ops_.rms_norm(k + head * d, n, d, width, w.k_norm.data(), spec_.rms_eps, k + head * d, width);
+  float* v = k + kv_heads * d;
+  if (spec_.qk_norm == QkNorm::full) {
+    const float* all_k = gathered + (spec_.heads + weights_->first_kv_head) * d;
+    for (int i = 0; i < n; ++i, all_k += gather_width_) {
+      std::copy_n(all_k, kv_heads * d, k + int64_t{i} * width);
+      std::copy_n(all_k + spec_.kv_heads * d, kv_heads * d, v + int64_t{i} * width);
     }
+    return ops_.kv_store(caches_.kv[sz(layer)], batch.slots, k, n, width);
   }
+  ops_.linear(w.k, gathered, n, gather_width_, k, width);
+  ops_.linear(w.v, gathered, n, gather_width_, v, width);
+  for (int head = 0; spec_.qk_norm == QkNorm::per_head && head < kv_heads; ++head) {
+    ops_.rms_norm(k + head * d, n, d, width, w.k_norm.data(), spec_.rms_eps, k + head * d, width);
+  }
+  if (spec_.clip_qkv > 0) clamp_rows(k, n, width, width, spec_.clip_qkv);
   ops_.rope(k, n, width, kv_heads, d, spec_.rope.dim, spec_.rope.interleaved, batch.angles);
   ops_.kv_store(caches_.kv[sz(layer)], batch.slots, k, n, width);
 }
@@ -272,9 +347,13 @@ void AttentionSide::select(int layer, const BatchRows& batch, const float* h, co
   const int dim = spec_.index_dim;
   const float* latents = gathered + static_cast<int64_t>(batch.slice.begin) * gather_width_;
   ops_.linear(w.index_q, latents, n, gather_width_, q_.data(), heads * dim);
-  const int64_t pairs = spec_.index_rope.dim / 2;
   ops_.rope(q_.data(), n, heads * dim, heads, dim, spec_.index_rope.dim,
-            spec_.index_rope.interleaved, batch.index_angles + batch.slice.begin * pairs * 2);
+            spec_.index_rope.interleaved,
+            batch.index_angles + int64_t{batch.slice.begin} * spec_.index_rope.dim);
+  if (spec_.index_fp8) {
+    hadamard(q_.data(), n * heads, dim, dim);
+    fp8_round_trip(q_.data(), n * heads, dim, dim);
+  }
   ops_.rms_norm(h, n, spec_.hidden, spec_.hidden, w.input_norm.data(), spec_.rms_eps, x_.data(),
                 spec_.hidden);
   ops_.linear(w.index_weights, x_.data(), n, spec_.hidden, logits_.data(), heads);
@@ -286,18 +365,27 @@ void AttentionSide::select(int layer, const BatchRows& batch, const float* h, co
 
 void AttentionSide::attend_gqa(int layer, const BatchRows& batch, const float* gathered) {
   const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  const int n = batch.tokens;
   const int heads = weights_->heads;
   const int d = spec_.head_dim;
   float* q = q_.data();
-  ops_.linear(w.q, gathered, batch.tokens, gather_width_, q, heads * d);
-  if (spec_.qk_norm_per_head) {
-    // [tokens, heads, d] is [tokens·heads, d]: one norm per head.
-    ops_.rms_norm(q, batch.tokens * heads, d, d, w.q_norm.data(), spec_.rms_eps, q, d);
+  if (spec_.qk_norm == QkNorm::full) {
+    const float* all = gathered + weights_->first_head * d;
+    for (int i = 0; i < n; ++i) {
+      std::copy_n(all + int64_t{i} * gather_width_, heads * d, q + int64_t{i} * heads * d);
+    }
+  } else {
+    ops_.linear(w.q, gathered, n, gather_width_, q, heads * d);
+    if (spec_.qk_norm == QkNorm::per_head) {
+      // [tokens, heads, d] is [tokens·heads, d]: one norm per head.
+      ops_.rms_norm(q, n * heads, d, d, w.q_norm.data(), spec_.rms_eps, q, d);
+    }
+    if (spec_.clip_qkv > 0) clamp_rows(q, n, heads * d, heads * d, spec_.clip_qkv);
+    ops_.rope(q, n, heads * d, heads, d, spec_.rope.dim, spec_.rope.interleaved, batch.angles);
   }
-  ops_.rope(q, batch.tokens, heads * d, heads, d, spec_.rope.dim, spec_.rope.interleaved,
-            batch.angles);
   ops_.attention_gqa({batch.sequences, q, caches_.kv[sz(layer)], heads, weights_->kv_heads, d,
-                      static_cast<float>(spec_.attention_scale), out_.data()});
+                      static_cast<float>(spec_.attention_scale), spec_.window_of(layer),
+                      w.sinks.empty() ? nullptr : w.sinks.data(), out_.data()});
 }
 
 void AttentionSide::attend_mla(int layer, const BatchRows& batch, const float* gathered,
@@ -341,7 +429,14 @@ void AttentionSide::shared(int layer, int n, const float* x, float* out) {
     std::fill(out, out + static_cast<int64_t>(n) * spec_.hidden, 0.0f);
     return;
   }
-  ops_.ffn(weights_->layers[sz(layer)].shared, x, n, out);
+  const AttentionLayerWeights& w = weights_->layers[sz(layer)];
+  ops_.ffn(w.shared, x, n, out);
+  if (!spec_.shared_gate) return;
+  ops_.linear(w.shared_gate, x, n, spec_.hidden, logits_.data(), 1);
+  for (int i = 0; i < n; ++i, out += spec_.hidden) {
+    const float gate = 1.0f / (1.0f + std::exp(-logits_[sz(i)]));
+    for (int j = 0; j < spec_.hidden; ++j) out[j] *= gate;
+  }
 }
 
 void AttentionSide::dense(int layer, int n, float* h) {

@@ -26,11 +26,13 @@
 namespace asap {
 
 // Rank `rank` of `ranks`: heads, vocabulary rows and nothing else are divided; down-projections,
-// router, shared and dense FFNs work on token slices and are whole on every rank.
+// router, shared and dense FFNs work on token slices and are whole on every rank. So are q, k and v
+// where their norm spans all heads (QkNorm::full): a rank with some heads could not compute it.
 struct AttentionLayerWeights {
   std::vector<float> input_norm, post_norm;       // [H]
   Matrix q, k, v;                                 // gqa; q also mla without q_lora
-  std::vector<float> q_norm, k_norm;              // [d]
+  std::vector<float> q_norm, k_norm;              // [d], or whole widths for QkNorm::full
+  std::vector<float> sinks;                       // [own heads] or empty
   Matrix q_a, q_b, kv_a;                          // mla
   std::vector<float> q_a_norm, kv_a_norm;         // [q_lora], [kv_lora]
   std::vector<MlaHead> mla_heads;                 // own heads
@@ -40,6 +42,7 @@ struct AttentionLayerWeights {
   Matrix router;
   std::vector<float> router_bias;  // [N] or empty
   ExpertMatrix shared, dense;
+  Matrix shared_gate;  // [1, H]
 };
 
 struct AttentionWeights {
@@ -48,7 +51,8 @@ struct AttentionWeights {
   Arena arena;
   int heads = 0;     // own query heads
   int kv_heads = 0;  // own kv heads (gqa); shared by several ranks when T > kv_heads
-  Part vocab;        // own rows of the LM head
+  int first_head = 0, first_kv_head = 0;
+  Part vocab;  // own rows of the LM head
   TensorView embed;
   std::vector<float> final_norm;
   Matrix lm_head;
@@ -68,7 +72,7 @@ struct AttentionCaches {
   AttentionCaches(const AttentionWeights& weights, int blocks, DType dtype);
   Arena arena;
   std::vector<KvCache> kv;     // [L]
-  std::vector<KvCache> index;  // [L], dsa
+  std::vector<KvCache> index;  // [L], dsa; empty for layers without an indexer
 };
 // Bytes of cache per token on one rank.
 uint64_t cache_bytes_per_token(const ModelSpec& spec, int ranks, DType dtype);
@@ -94,8 +98,8 @@ class AttentionSide {
   AttentionSide(std::shared_ptr<const AttentionWeights> weights, AttentionCaches& caches, Ops& ops,
                 int max_tokens);
 
-  // Elements per token that `project` hands to the group: [qr or x | c | k_rope | index key], or x
-  // for gqa.
+  // Elements per token that `project` hands to the group: [qr or x | c | k_rope | index key]; for
+  // gqa x, or [q | k | v] of all heads for QkNorm::full.
   static int gather_width(const ModelSpec& spec);
 
   void embed(std::span<const int32_t> tokens, float* h) const;  // [n, H]
@@ -115,6 +119,9 @@ class AttentionSide {
   const AttentionWeights& weights() const { return *weights_; }
 
  private:
+  void project_qkv(int layer, const BatchRows& batch, const float* x, float* qkv);
+  void project_index_key(int layer, const BatchRows& batch, const float* x, int ldx, float* key);
+  void store_gqa(int layer, const BatchRows& batch, const float* gathered);
   void attend_gqa(int layer, const BatchRows& batch, const float* gathered);
   void attend_mla(int layer, const BatchRows& batch, const float* gathered,
                   const int32_t* selected);

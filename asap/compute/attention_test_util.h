@@ -205,6 +205,8 @@ inline void select_randomly(Prng& prng, int topk, std::vector<Prompt>* prompts) 
 
 struct GqaShape {
   int heads, kv_heads, d;
+  int window = 0;
+  std::vector<float> sinks = {};  // [heads] or empty
   Widths widths() const { return {heads * d, 2 * kv_heads * d, heads * d}; }
   float scale() const { return 2.5f / std::sqrt(static_cast<float>(d)); }
   ModelSpec spec() const {
@@ -219,7 +221,8 @@ struct GqaShape {
   std::vector<float> run(Ops& ops, const std::vector<Prompt>& prompts, DType dtype,
                          const Schedule& schedule, uint64_t seed = 1) const {
     const auto attend = [&](const CallInputs& in, KvCache cache, float* out) {
-      ops.attention_gqa({in.sequences, in.q.data(), cache, heads, kv_heads, d, scale(), out});
+      ops.attention_gqa({in.sequences, in.q.data(), cache, heads, kv_heads, d, scale(), window,
+                         sinks.empty() ? nullptr : sinks.data(), out});
     };
     return play<float>(ops, prompts, widths(), dtype, schedule, seed, attend);
   }

@@ -217,7 +217,7 @@ void bench_experts(Bench& bench, DType dtype, std::initializer_list<int> token_c
   const TensorView down = stored.matrix(bench.prng, kHidden, kWidth, dtype);
   std::vector<ExpertMatrix> experts;
   for (int e = 0; e < kExperts; ++e) {
-    experts.push_back(bench.ops->pack_expert(gate, up, down, arena));
+    experts.push_back(bench.ops->pack_expert({gate, up, down, {}, {}, {}}, arena));
   }
   const ExpertTable table{1, kExperts, experts};
   for (const int tokens : token_counts) {
@@ -258,7 +258,8 @@ void bench_gqa(Bench& bench, int tokens, int heads, int kv_heads, int d) {
   const std::vector<float> q = random_floats(bench.prng, int64_t{tokens} * heads * d);
   std::vector<float> out(q.size());
   const Sequence sequence{0, tokens, 0, tokens, context.blocks.data()};
-  const GqaArgs args{{&sequence, 1}, q.data(), context.cache, heads, kv_heads, d, 0.1f, out.data()};
+  const GqaArgs args{{&sequence, 1}, q.data(), context.cache, heads,     kv_heads, d,
+                     0.1f,           0,        nullptr,       out.data()};
   bench.measure(name, causal_flops(tokens, heads, 2 * d), [&] { bench.ops->attention_gqa(args); });
 }
 

@@ -29,21 +29,23 @@ namespace asap {
 // Tokens of one KV block; sequences own whole blocks. Also the key-block size of attention.
 inline constexpr int kKvBlock = 64;
 
-// y = x·Wᵀ; W is [n, k]. Packed for the device that made it.
+// y = x·Wᵀ + bias; W is [n, k]. Packed for the device that made it.
 struct Matrix {
   int n = 0;
   int k = 0;
-  DType dtype = DType::f32;         // f32 or bf16 (f16 and fp8 sources are widened to f32)
+  DType dtype = DType::f32;         // f32, or bf16 where that is exact
   const std::byte* data = nullptr;  // device layout, in the Arena given to pack()
   uint64_t bytes = 0;
+  const float* bias = nullptr;  // [n] in the order of the packed columns, or null
 };
 
-// One FFN: w_down·(silu(w_gate·x) ⊙ (w_up·x)); an expert, the shared expert or a dense layer.
+// One FFN: w_down·glu(w_gate·x, w_up·x); an expert, the shared expert or a dense layer.
 struct ExpertMatrix {
   int hidden = 0;
   int intermediate = 0;
   Matrix gate_up;  // device layout of gate and up together
   Matrix down;     // [hidden, intermediate]
+  GluSpec glu;
 };
 
 // Addresses of all experts of all layers that a device holds: row `layer` of `experts` entries. The
@@ -88,7 +90,9 @@ struct GqaArgs {
   KvCache kv;                          // width 2·kv_heads·d: K heads, then V heads
   int heads = 0, kv_heads = 0, d = 0;  // local heads; head h uses kv head h / (heads / kv_heads)
   float scale = 0;
-  float* out = nullptr;  // [rows, heads, d]
+  int window = 0;                // keys that a row sees, its own included; 0: all up to its own
+  const float* sinks = nullptr;  // [heads] a logit that joins the softmax without a value, or null
+  float* out = nullptr;          // [rows, heads, d]
 };
 
 struct MlaArgs {
@@ -148,14 +152,17 @@ class Ops {
   // Sizes the scratch memory for a model; before the first op.
   virtual void reserve(const ModelSpec& spec, const OpLimits& limits) = 0;
 
-  // Packing: reads the views once, writes device layout into the arena.
-  virtual Matrix pack(const TensorView& w, Arena& arena) = 0;
-  virtual ExpertMatrix pack_expert(const TensorView& gate, const TensorView& up,
-                                   const TensorView& down, Arena& arena) = 0;
+  // Packing: reads the views once, writes device layout into the arena. `bias` [1, n] may be empty.
+  virtual Matrix pack(const TensorView& w, const TensorView& bias, Arena& arena) = 0;
+  Matrix pack(const TensorView& w, Arena& arena) { return pack(w, {}, arena); }
+  virtual ExpertMatrix pack_expert(const FfnViews& ffn, const GluSpec& glu, Arena& arena) = 0;
+  ExpertMatrix pack_expert(const FfnViews& ffn, Arena& arena) {
+    return pack_expert(ffn, {}, arena);
+  }
   // kv_b: [nope + v, latent] of one head.
   virtual MlaHead pack_mla_head(const TensorView& kv_b, int nope, int v, Arena& arena) = 0;
 
-  // y[i, :w.n] = x[i, :w.k]·Wᵀ, rows i < n.
+  // y[i, :w.n] = x[i, :w.k]·Wᵀ + bias, rows i < n.
   virtual void linear(const Matrix& w, const float* x, int n, int ldx, float* y, int ldy) = 0;
   // y[i] = FFN(x[i]), rows i < n, [n, hidden] both (dense layers, shared experts).
   virtual void ffn(const ExpertMatrix& w, const float* x, int n, float* y) = 0;

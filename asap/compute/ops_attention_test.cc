@@ -28,15 +28,18 @@ std::vector<double> naive_gqa(const GqaShape& g, const std::vector<Prompt>& prom
         const int group = h / (g.heads / g.kv_heads);
         const float* q = p.q.data() + (int64_t{i} * g.heads + h) * g.d;
         const auto key = [&](int t) { return p.kv.data() + int64_t{t} * 2 * g.kv_heads * g.d; };
+        const int first = g.window > 0 ? std::max(0, i + 1 - g.window) : 0;
         std::vector<double> scores;
-        for (int t = 0; t <= i; ++t) {
+        for (int t = first; t <= i; ++t) {
           scores.push_back(dot(q, key(t) + group * g.d, g.d) * static_cast<double>(g.scale()));
         }
+        if (!g.sinks.empty()) scores.push_back(static_cast<double>(g.sinks[sz(h)]));
         scores = softmax(scores);
         for (int j = 0; j < g.d; ++j) {
           double sum = 0;
-          for (int t = 0; t <= i; ++t) {
-            sum += scores[sz(t)] * static_cast<double>(key(t)[(g.kv_heads + group) * g.d + j]);
+          for (int t = first; t <= i; ++t) {
+            sum +=
+                scores[sz(t - first)] * static_cast<double>(key(t)[(g.kv_heads + group) * g.d + j]);
           }
           out.push_back(sum);
         }
@@ -52,7 +55,8 @@ void check_gqa(Ops& ops, Prng& prng, const GqaShape& shape, const std::vector<in
     const std::vector<Prompt> prompts = random_prompts(prng, lengths, shape.widths(), dtype);
     const std::vector<double> want = naive_gqa(shape, prompts);
     const std::string what =
-        fmt::format("heads {}/{} d {} {}", shape.heads, shape.kv_heads, shape.d, dtype_name(dtype));
+        fmt::format("heads {}/{} d {} window {} sinks {} {}", shape.heads, shape.kv_heads, shape.d,
+                    shape.window, shape.sinks.size(), dtype_name(dtype));
     expect_close(shape.run(ops, prompts, dtype, together(prompts)), want, what);
     expect_close(shape.run(ops, prompts, dtype, random_cuts(prompts, 50, 7)), want, what + " cut");
     expect_close(shape.run(ops, prompts, dtype, token_by_token(prompts)), want, what + " decode");
@@ -70,6 +74,17 @@ TEST_P(AttentionTest, GqaOfEveryShape) {
        {GqaShape{1, 1, 64}, {6, 1, 20}, {8, 8, 24}, {2, 1, 128}, {5, 5, 7}}) {
     check_gqa(*ops_, prng_, shape, lengths);
   }
+}
+
+// Windows that end within a block, at its border, and beyond the sequence; sinks below, among and
+// far above the scores.
+TEST_P(AttentionTest, GqaOfWindowsAndSinks) {
+  const std::vector<int> lengths = {1, 64, 65, 200};
+  for (const int window : {1, 6, 63, 64, 65, 128, 1000}) {
+    check_gqa(*ops_, prng_, {4, 2, 16, window}, lengths);
+    check_gqa(*ops_, prng_, {3, 1, 20, window, {-5.0f, 1.5f, 40.0f}}, lengths);
+  }
+  check_gqa(*ops_, prng_, {2, 2, 16, 0, {0.0f, 3.0f}}, lengths);
 }
 
 // Scores far apart: a softmax that does not subtract the maximum overflows, and one that rescales

@@ -93,6 +93,7 @@ void OpsCpu::reserve_attention(const ModelSpec& spec, const OpLimits& limits) {
     }
     thread.tile.limit = reinterpret_cast<int32_t*>(floats(rows));
     thread.tile.visible = reinterpret_cast<int32_t*>(floats(rows));
+    thread.tile.hidden = reinterpret_cast<int32_t*>(floats(rows));
   }
   key_capacity_ = std::max(kKeyFloats, context * 2 * row_width_);
   keys_ = floats(key_capacity_);

@@ -31,9 +31,10 @@ class OpsCpu final : public Ops {
   std::string_view isa() const override { return kernels_.isa; }
   void reserve(const ModelSpec& spec, const OpLimits& limits) override;
 
-  Matrix pack(const TensorView& w, Arena& arena) override;
-  ExpertMatrix pack_expert(const TensorView& gate, const TensorView& up, const TensorView& down,
-                           Arena& arena) override;
+  using Ops::pack;
+  using Ops::pack_expert;
+  Matrix pack(const TensorView& w, const TensorView& bias, Arena& arena) override;
+  ExpertMatrix pack_expert(const FfnViews& ffn, const GluSpec& glu, Arena& arena) override;
   MlaHead pack_mla_head(const TensorView& kv_b, int nope, int v, Arena& arena) override;
 
   void linear(const Matrix& w, const float* x, int n, int ldx, float* y, int ldy) override;
@@ -101,6 +102,8 @@ class OpsCpu final : public Ops {
     int group = 0;  // query heads per unit
     int d = 0, dv = 0;
     float scale = 0;
+    int window = 0;                // as in GqaArgs
+    const float* sinks = nullptr;  // [heads]
     const GqaArgs* gqa = nullptr;  // one of the two
     const MlaArgs* mla = nullptr;
     int64_t block_floats() const;
@@ -129,6 +132,9 @@ class OpsCpu final : public Ops {
   template <typename Fn>
   void for_rows(int n, int64_t elements, Fn&& fn);  // fn(row) for n rows of `elements` each
 
+  // Packs a bias: read(out) fills whole panels.
+  template <typename Read>
+  static const float* pack_bias(int panels, Arena& arena, const Read& read);
   template <typename ReadRow>
   Matrix pack_panels(int n, int k, bool bf16, Arena& arena, const ReadRow& read_row);
 

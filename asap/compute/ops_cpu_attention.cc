@@ -87,14 +87,19 @@ void OpsCpu::attend_item(const UnitCall& call, const QueryItem& item, Thread& sc
   const int64_t d4 = round_up(call.d, 4);
   const int head = unit.head * call.group;
   const float scale = call.scale * std::numbers::log2e_v<float>;
-  tile.begin((item.end - item.begin) * call.group, call.dv);
+  tile.begin((item.end - item.begin) * call.group, call.dv, call.window);
   for (int i = item.begin, r = 0; i < item.end; ++i, r += call.group) {
     const float* q = call.q + (int64_t{sequence.row + i} * call.heads + head) * call.d;
     kernels_.scale(q, scale, int64_t{call.group} * call.d, tile.q + int64_t{r} * call.d);
     std::fill_n(tile.limit + r, call.group, sequence.past + i + 1);
+    for (int h = 0; call.sinks != nullptr && h < call.group; ++h) {
+      tile.sink(r + h, call.sinks[head + h] * std::numbers::log2e_v<float>);
+    }
   }
   const int last = sequence.past + item.end - 1;
-  for (int block = 0; block <= last / kKeyBlock; ++block) {
+  const int oldest =
+      call.window > 0 ? std::max(0, sequence.past + item.begin + 1 - call.window) : 0;
+  for (int block = oldest / kKeyBlock; block <= last / kKeyBlock; ++block) {
     const float* k = unit.data + block * call.block_floats();
     tile.block(kernels_, block * kKeyBlock, tile.q, call.d, call.d, k, kPanel * d4,
                k + kKeyBlock * d4, round_up(call.dv, kPanel));
@@ -158,6 +163,8 @@ void OpsCpu::attention_gqa(const GqaArgs& args) {
   call.group = args.heads / args.kv_heads;
   call.d = call.dv = args.d;
   call.scale = args.scale;
+  call.window = args.window;
+  call.sinks = args.sinks;
   call.gqa = &args;
   for (const Sequence& sequence : args.sequences) {
     if (sequence.n == 0) continue;

@@ -3,7 +3,7 @@
 // allocation per layer or per expert.
 //
 // An item is one row block of one expert, taken largest first: gather and widen its rows, gate_up
-// with silu(gate)·up in registers, down times the router weight into the row's slot. A second loop
+// with the activation in registers, down times the router weight into the row's slot. A second loop
 // adds each token's slots in ascending expert order. When there are too few blocks for the team,
 // both GEMMs are split over columns instead; an output element is the same chain of operations
 // either way. A dense FFN is one expert whose rows need no gathering.
@@ -49,14 +49,16 @@ OpsCpu::RowView OpsCpu::input(const FfnCall& call, const RowBlock& block, Thread
   return {scratch.x, x_ld_};
 }
 
-// act[:, panels] = silu(in·gate)·(in·up); act is [rows, ld].
+// act[:, panels] = glu(in·gate, in·up); act is [rows, ld].
 void OpsCpu::gate_up(const ExpertMatrix& w, const RowView& in, int rows, Part panels, float* act,
                      int64_t ld) {
   GemmArgs g = panel_gemm(w.gate_up, panels, in.x, in.ld, rows);
   g.y = act + panels.begin * kHalf;
   g.ldy = ld;
   g.n = std::min(w.intermediate, panels.end * kHalf) - panels.begin * kHalf;
-  g.mode = GemmMode::silu;
+  g.mode = w.glu.clamped ? GemmMode::clamped_glu : GemmMode::silu;
+  g.alpha = static_cast<float>(w.glu.alpha);
+  g.limit = static_cast<float>(w.glu.limit);
   kernels_.gemm(g);
 }
 

@@ -25,6 +25,7 @@ GemmArgs panel_gemm(const Matrix& w, Part panels, const float* x, int64_t ldx, i
   g.bf16 = w.dtype == DType::bf16;
   g.panel_bytes = panel_bytes(w);
   g.w = w.data + panels.begin * g.panel_bytes;
+  g.bias = w.bias == nullptr ? nullptr : w.bias + panels.begin * kPanel;
   g.prefetch = true;
   return g;
 }

@@ -1,5 +1,5 @@
-// Packing: stored matrices to panels. Runs once per weight at load, rows converted exactly: bf16
-// sources stay bf16, all others (f32, f16, dequantised fp8) become f32.
+// Packing: stored matrices to panels. Runs once per weight at load, rows converted exactly: what
+// fits bf16 (bf16, MXFP4, FP8 with power-of-two scales) becomes that, all others f32.
 #include <algorithm>
 #include <vector>
 
@@ -35,7 +35,7 @@ void fill_panel(const float* rows, int k, bool bf16, std::byte* panel) {
 // read_row(r, out) gives row r < n, k elements.
 template <typename ReadRow>
 Matrix OpsCpu::pack_panels(int n, int k, bool bf16, Arena& arena, const ReadRow& read_row) {
-  Matrix w{n, k, bf16 ? DType::bf16 : DType::f32, nullptr, 0};
+  Matrix w{n, k, bf16 ? DType::bf16 : DType::f32, nullptr, 0, nullptr};
   const int panels = (n + kPanel - 1) / kPanel;
   w.bytes = static_cast<uint64_t>(panels * panel_bytes(w));
   std::byte* data = arena.allocate(w.bytes);
@@ -53,25 +53,52 @@ Matrix OpsCpu::pack_panels(int n, int k, bool bf16, Arena& arena, const ReadRow&
   return w;
 }
 
-Matrix OpsCpu::pack(const TensorView& w, Arena& arena) {
-  return pack_panels(w.rows, w.cols, w.dtype == DType::bf16, arena,
-                     [&](int r, float* out) { w.read_row(r, out); });
+template <typename Read>
+const float* OpsCpu::pack_bias(int panels, Arena& arena, const Read& read) {
+  auto* bias = reinterpret_cast<float*>(
+      arena.allocate(static_cast<uint64_t>(panels) * kPanel * sizeof(float)));
+  std::fill_n(bias, panels * kPanel, 0.0f);
+  read(bias);
+  return bias;
 }
 
-ExpertMatrix OpsCpu::pack_expert(const TensorView& gate, const TensorView& up,
-                                 const TensorView& down, Arena& arena) {
-  CHECK(gate.rows == up.rows && gate.cols == up.cols && down.cols == gate.rows,
-        "gate {}x{}, up {}x{}, down {}x{}", gate.rows, gate.cols, up.rows, up.cols, down.rows,
-        down.cols);
+Matrix OpsCpu::pack(const TensorView& w, const TensorView& bias, Arena& arena) {
+  Matrix out = pack_panels(w.rows, w.cols, w.fits_bf16(), arena,
+                           [&](int r, float* row) { w.read_row(r, row); });
+  if (bias) {
+    CHECK(bias.cols == w.rows, "{}: a bias of {} for {} rows", bias.name, bias.cols, w.rows);
+    out.bias = pack_bias((w.rows + kPanel - 1) / kPanel, arena,
+                         [&](float* columns) { bias.read_row(0, columns); });
+  }
+  return out;
+}
+
+ExpertMatrix OpsCpu::pack_expert(const FfnViews& ffn, const GluSpec& glu, Arena& arena) {
+  const TensorView& gate = ffn.gate;
+  const TensorView& up = ffn.up;
+  CHECK(gate.rows == up.rows && gate.cols == up.cols && ffn.down.cols == gate.rows,
+        "gate {}x{}, up {}x{}, down {}x{}", gate.rows, gate.cols, up.rows, up.cols, ffn.down.rows,
+        ffn.down.cols);
   const int padded = static_cast<int>(round_up(gate.rows, kHalf));
-  const bool bf16 = gate.dtype == DType::bf16 && up.dtype == DType::bf16;
+  const bool bf16 = gate.fits_bf16() && up.fits_bf16();
   // Packed row r: half panels of gate and up take turns; rows past the matrix stay zero.
   Matrix gate_up = pack_panels(2 * padded, gate.cols, bf16, arena, [&](int r, float* out) {
     const int row = r / kPanel * kHalf + r % kHalf;
     if (row < gate.rows) (r % kPanel < kHalf ? gate : up).read_row(row, out);
   });
   gate_up.n = 2 * gate.rows;
-  return {gate.cols, gate.rows, gate_up, pack(down, arena)};
+  if (ffn.gate_bias) {
+    std::vector<float> halves(static_cast<size_t>(2 * padded), 0.0f);  // gate, then up
+    ffn.gate_bias.read_row(0, halves.data());
+    ffn.up_bias.read_row(0, halves.data() + padded);
+    gate_up.bias = pack_bias(padded / kHalf, arena, [&](float* out) {
+      for (int r = 0; r < 2 * padded; ++r) {
+        out[r] = halves[static_cast<size_t>((r % kPanel < kHalf ? 0 : padded) + r / kPanel * kHalf +
+                                            r % kHalf)];
+      }
+    });
+  }
+  return {gate.cols, gate.rows, gate_up, pack(ffn.down, ffn.down_bias, arena), glu};
 }
 
 MlaHead OpsCpu::pack_mla_head(const TensorView& kv_b, int nope, int v, Arena& arena) {
@@ -82,10 +109,9 @@ MlaHead OpsCpu::pack_mla_head(const TensorView& kv_b, int nope, int v, Arena& ar
   const int latent = kv_b.cols;
   std::vector<float> rows(static_cast<size_t>(nope) * static_cast<size_t>(latent));
   for (int r = 0; r < nope; ++r) k_up.read_row(r, rows.data() + int64_t{r} * latent);
-  head.q_absorb =
-      pack_panels(latent, nope, kv_b.dtype == DType::bf16, arena, [&](int r, float* out) {
-        for (int c = 0; c < nope; ++c) out[c] = rows[static_cast<size_t>(int64_t{c} * latent + r)];
-      });
+  head.q_absorb = pack_panels(latent, nope, kv_b.fits_bf16(), arena, [&](int r, float* out) {
+    for (int c = 0; c < nope; ++c) out[c] = rows[static_cast<size_t>(int64_t{c} * latent + r)];
+  });
   return head;
 }
 

@@ -1,15 +1,23 @@
 #include "asap/compute/ops_cpu_tile.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace asap {
 
-void AttendTile::begin(int rows_now, int width) {
+namespace {
+
+// Below every score, yet finite: a row of which a block shows nothing keeps it, and 2^(it - it) is
+// 1.
+constexpr float kLowest = -1e30f;
+
+}  // namespace
+
+void AttendTile::begin(int rows_now, int width, int window_now) {
   rows = rows_now;
+  window = window_now;
   ldo = (width + kPanel - 1) / kPanel * kPanel;
   std::fill_n(o, rows * ldo, 0.0f);
-  std::fill_n(max, rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(max, rows, kLowest);
   std::fill_n(sum, rows, 0.0f);
 }
 
@@ -20,6 +28,9 @@ void AttendTile::block(const KernelTable& kernels, int first_key, const float* q
   if (count == 0) return;
   for (int r = first; r < rows; ++r) visible[r] = std::min(limit[r] - first_key, kKeyBlock);
   const int used = visible[rows - 1];
+  for (int r = first; window > 0 && r < rows; ++r) {
+    hidden[r] = std::clamp(limit[r] - window - first_key, 0, kKeyBlock);
+  }
 
   GemmArgs scores;
   scores.x = query + first * ldq;
@@ -33,7 +44,8 @@ void AttendTile::block(const KernelTable& kernels, int first_key, const float* q
   scores.n = used > kPanel ? kKeyBlock : kPanel;
   kernels.gemm(scores);
 
-  kernels.softmax({scores.y, count, visible + first, max + first, sum + first, alpha + first});
+  kernels.softmax({scores.y, count, visible + first, window > 0 ? hidden + first : nullptr,
+                   max + first, sum + first, alpha + first});
 
   // Keys beyond `used` have probability 0 for every row of the tile: adding 0·v changes at most the
   // sign of a zero, and finish() makes zeros positive.

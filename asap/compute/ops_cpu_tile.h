@@ -3,7 +3,7 @@
 //
 // A row's result depends on the row alone: blocks come in one order, each step treats one block of
 // kKeyBlock keys, keys that a row does not see have probability 0, and blocks of which it sees
-// nothing are skipped for that row.
+// nothing are skipped for that row, or change nothing of it.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,19 @@ struct AttendTile {
   float* alpha = nullptr;      // [rows]
   int32_t* limit = nullptr;    // [rows] keys that a row sees in all, ascending over rows
   int32_t* visible = nullptr;  // [rows] keys that it sees in the present block
+  int32_t* hidden = nullptr;   // [rows] keys of the present block that lie before its window
 
   int rows = 0;
+  int window = 0;   // keys that a row sees, its own included; 0: all up to its limit
   int64_t ldo = 0;  // a multiple of kPanel
 
   // Starts `rows` rows with outputs of `width` elements; the caller sets limit[].
-  void begin(int rows_now, int width);
+  void begin(int rows_now, int width, int window_now = 0);
+  // Row r starts with a key of score `logit` (in units of log2) and no value.
+  void sink(int r, float logit) {
+    max[r] = logit;
+    sum[r] = 1.0f;
+  }
   // The block of keys [first_key, first_key + kKeyBlock). k: [2][d4][32], panel_floats apart; v:
   // rows of at least ldo, ldv apart; query rows (length d) are ldq apart.
   void block(const KernelTable& kernels, int first_key, const float* query, int64_t ldq, int d,

@@ -76,11 +76,11 @@ TEST_P(InvarianceTest, Linear) {
 TEST_P(InvarianceTest, Ffn) {
   for (const auto& [hidden, width] : {std::pair(96, 80), std::pair(70, 33)}) {
     reserve(ffn_spec(hidden, width));
-    const Ffn ffn(prng_, hidden, width, DType::bf16);
+    const Ffn ffn(prng_, hidden, width, DType::bf16, {.clamped = width == 33});
     const std::vector<float> x = random_floats(prng_, int64_t{37} * hidden);
     std::vector<std::vector<float>> whole;
     for (Ops* ops : {one_.get(), three_.get()}) {
-      const ExpertMatrix w = ops->pack_expert(ffn.gate.view, ffn.up.view, ffn.down.view, arena_);
+      const ExpertMatrix w = ops->pack_expert(ffn.views(), ffn.glu, arena_);
       const RowOp op = [&](const float* in, int n) {
         std::vector<float> y(sz(n) * sz(w.hidden), kPoison);
         ops->ffn(w, in, n, y.data());
@@ -166,7 +166,12 @@ TEST_P(InvarianceTest, NormsAndRope) {
 TEST_P(InvarianceTest, Route) {
   constexpr int kCount = 32, kTop = 4;
   reserve(ffn_spec(64, 64, kCount, kTop));
-  const RouterSpec router{RouterScore::sigmoid, true, 4, 2, true, 2.5};
+  const RouterSpec router{.score = RouterScore::sigmoid,
+                          .has_bias = true,
+                          .groups = 4,
+                          .top_groups = 2,
+                          .normalize = true,
+                          .scale = 2.5};
   const std::vector<float> logits = random_floats(prng_, 40 * kCount);
   const std::vector<float> bias = random_floats(prng_, kCount);
   const RowOp op = [&](const float* in, int n) {
@@ -205,7 +210,11 @@ void check_schedules(const std::vector<Prompt>& prompts, std::initializer_list<O
 }
 
 TEST_P(InvarianceTest, Gqa) {
-  for (const GqaShape& shape : {GqaShape{4, 2, 16}, {3, 1, 20}, {2, 2, 128}}) {
+  for (const GqaShape& shape : {GqaShape{4, 2, 16},
+                                {3, 1, 20},
+                                {2, 2, 128},
+                                {4, 2, 16, 6, {0.5f, -1.0f, 2.0f, 9.0f}},
+                                {3, 1, 20, 100}}) {
     reserve(shape.spec());
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(fmt::format("heads {} d {} {}", shape.heads, shape.d, dtype_name(dtype)));

@@ -1,7 +1,7 @@
 // ops_ref: the oracle. One thread, plain loops, float32 in memory, every sum in double. It is the
 // readable definition of each op; the fast tables are tested against it, and so it allocates where
 // that reads better. Formulas follow the reference programs of DeepSeek (V3, V3.2) and Hugging Face
-// transformers (Qwen3-MoE); attention and the indexer are in ref_attention.cc.
+// transformers (the others); attention and the indexer are in ref_attention.cc.
 //
 // Packed form: the float32 matrix, row-major; an expert's gate_up is the gate rows followed by the
 // up rows.
@@ -23,20 +23,34 @@ using namespace ref;
 // Room for a packed float32 matrix [n, k].
 Matrix new_matrix(int n, int k, Arena& arena) {
   const uint64_t bytes = sz(n) * sz(k) * sizeof(float);
-  return {n, k, DType::f32, arena.allocate(bytes), bytes};
+  return {n, k, DType::f32, arena.allocate(bytes), bytes, nullptr};
+}
+
+// Room for the bias of w; the caller fills [begin, begin + view.cols) from the views.
+float* new_bias(Matrix& w, Arena& arena) {
+  auto* bias = reinterpret_cast<float*>(arena.allocate(sz(w.n) * sizeof(float)));
+  w.bias = bias;
+  return bias;
 }
 
 float* rows_of(const Matrix& w, int row) {
   return const_cast<float*>(floats(w)) + int64_t{row} * w.k;
 }
 
-// y[hidden] = w_down·(silu(w_gate·x) ⊙ (w_up·x)), silu(z) = z / (1 + e^-z).
+double glu(const GluSpec& spec, double gate, double up) {
+  if (!spec.clamped) return gate / (1 + std::exp(-gate)) * up;
+  const double g = std::min(gate, spec.limit);
+  const double u = std::clamp(up, -spec.limit, spec.limit);
+  return g / (1 + std::exp(-spec.alpha * g)) * (u + 1);
+}
+
+// y[hidden] = w_down·glu(w_gate·x, w_up·x).
 void ffn_row(const ExpertMatrix& w, const float* x, float* y) {
   std::vector<float> act(sz(w.intermediate));
   for (int j = 0; j < w.intermediate; ++j) {
-    const double gate = dot(x, rows_of(w.gate_up, j), w.hidden);
-    const double up = dot(x, rows_of(w.gate_up, w.intermediate + j), w.hidden);
-    act[sz(j)] = static_cast<float>(gate / (1 + std::exp(-gate)) * up);
+    const double gate = row_product(w.gate_up, j, x);
+    const double up = row_product(w.gate_up, w.intermediate + j, x);
+    act[sz(j)] = static_cast<float>(glu(w.glu, gate, up));
   }
   multiply(w.down, act.data(), y);
 }
@@ -61,21 +75,29 @@ class RefOps final : public Ops {
   std::string_view isa() const override { return "scalar"; }
   void reserve(const ModelSpec&, const OpLimits&) override {}
 
-  Matrix pack(const TensorView& w, Arena& arena) override {
-    const Matrix out = new_matrix(w.rows, w.cols, arena);
+  using Ops::pack;
+  Matrix pack(const TensorView& w, const TensorView& bias, Arena& arena) override {
+    Matrix out = new_matrix(w.rows, w.cols, arena);
     for (int r = 0; r < w.rows; ++r) w.read_row(r, rows_of(out, r));
+    if (bias) bias.read_row(0, new_bias(out, arena));
     return out;
   }
 
-  ExpertMatrix pack_expert(const TensorView& gate, const TensorView& up, const TensorView& down,
-                           Arena& arena) override {
-    CHECK(gate.rows == up.rows && gate.cols == up.cols && down.cols == gate.rows, "{}", gate.name);
-    const Matrix gate_up = new_matrix(2 * gate.rows, gate.cols, arena);
+  ExpertMatrix pack_expert(const FfnViews& ffn, const GluSpec& glu, Arena& arena) override {
+    const TensorView& gate = ffn.gate;
+    CHECK(gate.rows == ffn.up.rows && gate.cols == ffn.up.cols && ffn.down.cols == gate.rows, "{}",
+          gate.name);
+    Matrix gate_up = new_matrix(2 * gate.rows, gate.cols, arena);
     for (int r = 0; r < gate.rows; ++r) {
       gate.read_row(r, rows_of(gate_up, r));
-      up.read_row(r, rows_of(gate_up, gate.rows + r));
+      ffn.up.read_row(r, rows_of(gate_up, gate.rows + r));
     }
-    return {gate.cols, gate.rows, gate_up, pack(down, arena)};
+    if (ffn.gate_bias) {
+      float* bias = new_bias(gate_up, arena);
+      ffn.gate_bias.read_row(0, bias);
+      ffn.up_bias.read_row(0, bias + gate.rows);
+    }
+    return {gate.cols, gate.rows, gate_up, pack(ffn.down, ffn.down_bias, arena), glu};
   }
 
   MlaHead pack_mla_head(const TensorView& kv_b, int nope, int v, Arena& arena) override {

@@ -83,22 +83,73 @@ TEST_P(OpsTest, LinearOfSlices) {
   }
 }
 
+TEST_P(OpsTest, LinearAddsItsBias) {
+  ops_->reserve(ffn_spec(512, 512), {64, 64, 64});
+  for (const int rows : {1, 16, 33, 100}) {
+    const Stored w = random_matrix(prng_, rows, 40, DType::bf16);
+    const Stored bias = random_matrix(prng_, 1, rows, DType::bf16);
+    const Matrix packed = ops_->pack(w.view, bias.view, arena_);
+    for (const int n : {1, 5, 40}) {
+      const std::vector<float> x = random_floats(prng_, int64_t{n} * 40);
+      std::vector<float> y(sz(n * rows), kPoison);
+      ops_->linear(packed, x.data(), n, 40, y.data(), rows);
+      std::vector<double> want;
+      for (int i = 0; i < n * rows; ++i) {
+        const int column = i % rows;
+        want.push_back(dot(x.data() + i / rows * 40, w.row(column), 40) + bias.values[sz(column)]);
+      }
+      expect_close(y, want, fmt::format("{} rows with bias, {} tokens", rows, n));
+    }
+  }
+}
+
+// MXFP4 and power-of-two FP8 lose nothing in bf16, so they are packed as that.
+TEST_P(OpsTest, LinearOfMxfp4) {
+  ops_->reserve(ffn_spec(512, 512), {64, 64, 64});
+  constexpr int kRows = 37, kCols = 96, kGroups = kCols / 32;
+  std::vector<std::byte> blocks, scales;
+  for (int i = 0; i < kRows * kCols / 2; ++i) {
+    blocks.push_back(static_cast<std::byte>(prng_.below(256)));
+  }
+  for (int i = 0; i < kRows * kGroups; ++i) {
+    scales.push_back(static_cast<std::byte>(120 + prng_.below(14)));
+  }
+  Stored w;
+  w.rows = kRows;
+  w.cols = kCols;
+  w.view.dtype = DType::mxfp4;
+  w.view.rows = kRows;
+  w.view.stride = w.view.cols = kCols;
+  w.view.data = blocks.data();
+  w.view.scales = scales.data();
+  w.view.scale_cols = kGroups;
+  constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (int i = 0; i < kRows * kCols; ++i) {
+    const auto byte = static_cast<unsigned>(blocks[sz(i / 2)]);
+    const unsigned code = i % 2 == 0 ? byte & 15 : byte >> 4;
+    const double value = std::ldexp(kValues[code & 7], static_cast<int>(scales[sz(i / 32)]) - 127);
+    w.values.push_back(code & 8 ? -value : value);
+  }
+  check_linear(*ops_, arena_, prng_, w, 9);
+}
+
 TEST_P(OpsTest, Ffn) {
   for (const auto& [hidden, width] : {std::pair(96, 64), std::pair(70, 33), std::pair(7, 5)}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       ops_->reserve(ffn_spec(hidden, width), {40, 64, 64});
-      const Ffn ffn(prng_, hidden, width, dtype);
-      const ExpertMatrix packed =
-          ops_->pack_expert(ffn.gate.view, ffn.up.view, ffn.down.view, arena_);
-      ASSERT_EQ(packed.hidden, hidden);
-      ASSERT_EQ(packed.intermediate, width);
-      for (const int n : {1, 3, 8, 40}) {
-        const std::vector<float> x = random_floats(prng_, int64_t{n} * hidden);
-        std::vector<float> y(x.size(), kPoison);
-        ops_->ffn(packed, x.data(), n, y.data());
-        std::vector<double> want;
-        for (int i = 0; i < n; ++i) append(want, ffn.apply(x.data() + i * hidden));
-        expect_close(y, want, fmt::format("ffn {}x{} rows {}", hidden, width, n));
+      for (const bool clamped : {false, true}) {
+        const Ffn ffn(prng_, hidden, width, dtype, {.clamped = clamped, .limit = 1.5});
+        const ExpertMatrix packed = ops_->pack_expert(ffn.views(), ffn.glu, arena_);
+        ASSERT_EQ(packed.hidden, hidden);
+        ASSERT_EQ(packed.intermediate, width);
+        for (const int n : {1, 3, 8, 40}) {
+          const std::vector<float> x = random_floats(prng_, int64_t{n} * hidden);
+          std::vector<float> y(x.size(), kPoison);
+          ops_->ffn(packed, x.data(), n, y.data());
+          std::vector<double> want;
+          for (int i = 0; i < n; ++i) append(want, ffn.apply(x.data() + i * hidden));
+          expect_close(y, want, fmt::format("ffn {}x{} rows {}", hidden, width, n));
+        }
       }
     }
   }
@@ -344,15 +395,20 @@ struct RouteCase {
 std::vector<RouteCase> route_cases() {
   const auto softmax = RouterScore::softmax;
   const auto sigmoid = RouterScore::sigmoid;
+  const auto selected = RouterScore::softmax_selected;
+  const auto top2 = GroupScore::top2_sum;
+  const auto best = GroupScore::max;
   return {
-      {"plain softmax", {softmax, false, 1, 1, false, 1.0}, 60, 4},
-      {"normalised softmax", {softmax, false, 1, 1, true, 1.0}, 128, 8},
-      {"sigmoid with bias", {sigmoid, true, 1, 1, true, 2.5}, 37, 6},
-      {"groups", {sigmoid, true, 8, 4, true, 2.5}, 256, 8},
-      {"groups of one", {sigmoid, true, 8, 3, false, 16.0}, 8, 2},
-      {"one group of several", {sigmoid, true, 4, 1, true, 1.0}, 16, 4},
-      {"every expert", {softmax, false, 1, 1, false, 1.0}, 5, 5},
-      {"single expert", {sigmoid, false, 1, 1, true, 1.0}, 1, 1},
+      {"plain softmax", {softmax, false, false, 1, 1, top2, false, 1.0}, 60, 4},
+      {"normalised softmax", {softmax, false, false, 1, 1, top2, true, 1.0}, 128, 8},
+      {"softmax of the selected", {selected, false, true, 1, 1, top2, false, 1.0}, 32, 4},
+      {"sigmoid with bias", {sigmoid, true, false, 1, 1, top2, true, 2.5}, 37, 6},
+      {"groups", {sigmoid, true, false, 8, 4, top2, true, 2.5}, 256, 8},
+      {"groups by their best", {softmax, false, false, 4, 2, best, false, 16.0}, 160, 6},
+      {"groups of one", {sigmoid, true, false, 8, 3, top2, false, 16.0}, 8, 2},
+      {"one group of several", {sigmoid, true, false, 4, 1, top2, true, 1.0}, 16, 4},
+      {"every expert", {softmax, false, false, 1, 1, top2, false, 1.0}, 5, 5},
+      {"single expert", {sigmoid, false, false, 1, 1, top2, true, 1.0}, 1, 1},
   };
 }
 
@@ -374,8 +430,9 @@ void naive_route(const RouteCase& c, const float* logits, const float* bias, std
   for (int e = 0; e < c.experts; ++e) total += std::exp(static_cast<double>(logits[e]));
   for (int e = 0; e < c.experts; ++e) {
     const double z = logits[e];
-    scores.push_back(c.router.score == RouterScore::softmax ? std::exp(z) / total
-                                                            : 1 / (1 + std::exp(-z)));
+    scores.push_back(c.router.score == RouterScore::sigmoid   ? 1 / (1 + std::exp(-z))
+                     : c.router.score == RouterScore::softmax ? std::exp(z) / total
+                                                              : z);
     biased.push_back(scores.back() + (bias == nullptr ? 0.0 : bias[e]));
   }
   const int size = c.experts / c.router.groups;
@@ -383,7 +440,8 @@ void naive_route(const RouteCase& c, const float* logits, const float* bias, std
   for (int g = 0; g < c.router.groups; ++g) {
     std::vector<double> members(biased.begin() + g * size, biased.begin() + (g + 1) * size);
     std::sort(members.rbegin(), members.rend());
-    group_scores.push_back(members[0] + (size > 1 ? members[1] : 0.0));
+    const bool both = c.router.group_score == GroupScore::top2_sum && size > 1;
+    group_scores.push_back(members[0] + (both ? members[1] : 0.0));
   }
   const std::vector<int> groups = ranking(group_scores);
   for (int i = c.router.groups > 1 ? c.router.top_groups : 1; i < c.router.groups; ++i) {
@@ -392,6 +450,12 @@ void naive_route(const RouteCase& c, const float* logits, const float* bias, std
   *ids = ranking(biased);
   ids->resize(sz(c.top_k));
   double sum = 0;
+  if (c.router.score == RouterScore::softmax_selected) {
+    for (double& score : scores) score = std::exp(score);
+    for (const int e : *ids) sum += scores[sz(e)];
+    for (double& score : scores) score /= sum;
+  }
+  sum = 0;
   for (const int e : *ids) sum += scores[sz(e)];
   weights->clear();
   for (const int e : *ids) {
@@ -435,13 +499,15 @@ TEST_P(OpsTest, RouteOfExtremeLogits) {
   int32_t ids[2];
   float weights[2];
   const float huge[] = {1000, 999, -1000, 1000};
-  ops_->route({RouterScore::softmax, false, 1, 1, true, 1.0}, 4, 2, huge, nullptr, 1, ids, weights);
+  ops_->route({.score = RouterScore::softmax, .normalize = true}, 4, 2, huge, nullptr, 1, ids,
+              weights);
   EXPECT_EQ(ids[0], 0);
   EXPECT_EQ(ids[1], 3);
   EXPECT_FLOAT_EQ(weights[0], 0.5f);
   const float tiny[] = {-20, -19, 5, 5};
   const float bias[] = {12, 12.5f, 0, 0};
-  ops_->route({RouterScore::sigmoid, true, 1, 1, true, 1.0}, 4, 2, tiny, bias, 1, ids, weights);
+  ops_->route({.score = RouterScore::sigmoid, .has_bias = true, .normalize = true}, 4, 2, tiny,
+              bias, 1, ids, weights);
   EXPECT_EQ(ids[0], 1);
   EXPECT_EQ(ids[1], 0);
   EXPECT_NEAR(weights[0], 1 / (1 + std::exp(-1.0)), 1e-5);  // the scores' ratio is e
@@ -453,8 +519,9 @@ TEST_P(OpsTest, RouteOfNanStillNamesDistinctExperts) {
   int32_t ids[4];
   float weights[4];
   for (const int groups : {1, 4}) {
-    ops_->route({RouterScore::sigmoid, false, groups, 2, true, 1.0}, 8, 4, logits.data(), nullptr,
-                1, ids, weights);
+    const RouterSpec router{
+        .score = RouterScore::sigmoid, .groups = groups, .top_groups = 2, .normalize = true};
+    ops_->route(router, 8, 4, logits.data(), nullptr, 1, ids, weights);
     const std::set<int32_t> distinct(ids, ids + 4);
     EXPECT_EQ(distinct.size(), 4u);
     EXPECT_GE(*distinct.begin(), 0);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "asap/base/check.h"
 #include "asap/base/prng.h"
 #include "asap/compute/ops.h"
 
@@ -103,7 +104,10 @@ inline double store_random(Prng& prng, DType dtype, std::byte* at) {
           e == 0 ? std::ldexp(fraction, -6) : std::ldexp(1 + fraction, static_cast<int>(e) - 7);
       return sign != 0 ? -value : value;
     }
+    case DType::mxfp4:
+    case DType::f8_e8m0: break;  // no elements of their own bytes
   }
+  CHECK(false, "no random {}", dtype_name(dtype));
   return 0;
 }
 
@@ -148,20 +152,41 @@ double dot(const A* a, const B* b, int n) {
   return sum;
 }
 
-// An FFN's three matrices, and what it gives for x [hidden].
+// An FFN's three matrices, and what it gives for x [hidden]. With a clamped glu it has biases.
 struct Ffn {
+  GluSpec glu;
   Stored gate, up, down;
-  Ffn(Prng& prng, int hidden, int intermediate, DType dtype)
-      : gate(random_matrix(prng, intermediate, hidden, dtype)),
+  Stored gate_bias, up_bias, down_bias;
+  Ffn(Prng& prng, int hidden, int intermediate, DType dtype, GluSpec glu_now = {})
+      : glu(glu_now),
+        gate(random_matrix(prng, intermediate, hidden, dtype)),
         up(random_matrix(prng, intermediate, hidden, dtype)),
-        down(random_matrix(prng, hidden, intermediate, dtype)) {}
+        down(random_matrix(prng, hidden, intermediate, dtype)) {
+    if (!glu.clamped) return;
+    gate_bias = random_matrix(prng, 1, intermediate, dtype);
+    up_bias = random_matrix(prng, 1, intermediate, dtype);
+    down_bias = random_matrix(prng, 1, hidden, dtype);
+  }
+  FfnViews views() const {
+    return {gate.view, up.view, down.view, gate_bias.view, up_bias.view, down_bias.view};
+  }
   std::vector<double> apply(const float* x) const {
+    const auto biased = [](const Stored& bias, int j, double sum) {
+      return bias.values.empty() ? sum : sum + bias.values[sz(j)];
+    };
     std::vector<double> act, out;
     for (int j = 0; j < gate.rows; ++j) {
-      const double z = dot(gate.row(j), x, gate.cols);
-      act.push_back(z / (1 + std::exp(-z)) * dot(up.row(j), x, gate.cols));
+      double g = biased(gate_bias, j, dot(gate.row(j), x, gate.cols));
+      double u = biased(up_bias, j, dot(up.row(j), x, gate.cols));
+      if (glu.clamped) {
+        g = std::min(g, glu.limit);
+        u = std::max(-glu.limit, std::min(u, glu.limit)) + 1;
+      }
+      act.push_back(g / (1 + std::exp(-(glu.clamped ? glu.alpha : 1.0) * g)) * u);
     }
-    for (int j = 0; j < down.rows; ++j) out.push_back(dot(down.row(j), act.data(), down.cols));
+    for (int j = 0; j < down.rows; ++j) {
+      out.push_back(biased(down_bias, j, dot(down.row(j), act.data(), down.cols)));
+    }
     return out;
   }
 };
@@ -292,7 +317,7 @@ struct Experts {
     std::vector<ExpertMatrix> entries(sz(2 * count));
     for (int e = 0; e < count; ++e) {
       const Ffn& ffn = ffns[sz(e)];
-      entries[sz(count + e)] = ops.pack_expert(ffn.gate.view, ffn.up.view, ffn.down.view, arena);
+      entries[sz(count + e)] = ops.pack_expert(ffn.views(), arena);
     }
     return entries;
   }

@@ -32,28 +32,33 @@ Rows cached(const KvCache& cache, const Sequence& s, int count) {
   return out;
 }
 
-// Softmax of scores in place.
-void softmax(std::vector<double>& scores) {
+// Softmax of scores in place; `sink`, if not null, is one more logit that nothing is summed for.
+void softmax(std::vector<double>& scores, const float* sink = nullptr) {
   CHECK(!scores.empty(), "a query without keys");
-  const double max = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
+  double max = *std::max_element(scores.begin(), scores.end());
+  if (sink != nullptr) max = std::max(max, static_cast<double>(*sink));
+  double sum = sink != nullptr ? std::exp(static_cast<double>(*sink) - max) : 0;
   for (double& s : scores) sum += s = std::exp(s - max);
   for (double& s : scores) s /= sum;
 }
 
-// One query head of the row at batch row `row`: softmax(q·k·scale) over positions 0..position.
+// One query head of the row at batch row `row`: softmax(q·k·scale) over the positions in its window
+// that end at its own.
 void gqa_row(const GqaArgs& a, int row, int position, int h, const Rows& kv_rows) {
   const int64_t at = (int64_t{row} * a.heads + h) * a.d;
   const int kv = h / (a.heads / a.kv_heads);
-  std::vector<double> p(sz(position + 1));
-  for (size_t key = 0; key < p.size(); ++key) {
-    p[key] = dot(a.q + at, kv_rows[key] + kv * a.d, a.d) * static_cast<double>(a.scale);
+  const int first = a.window > 0 ? std::max(0, position + 1 - a.window) : 0;
+  std::vector<double> p(sz(position + 1 - first));
+  for (size_t i = 0; i < p.size(); ++i) {
+    const float* key = kv_rows[first + static_cast<int64_t>(i)];
+    p[i] = dot(a.q + at, key + kv * a.d, a.d) * static_cast<double>(a.scale);
   }
-  softmax(p);
+  softmax(p, a.sinks == nullptr ? nullptr : a.sinks + h);
   for (int j = 0; j < a.d; ++j) {
     double sum = 0;
-    for (size_t key = 0; key < p.size(); ++key) {
-      sum += p[key] * static_cast<double>(kv_rows[key][(a.kv_heads + kv) * a.d + j]);
+    for (size_t i = 0; i < p.size(); ++i) {
+      const float* values = kv_rows[first + static_cast<int64_t>(i)] + a.kv_heads * a.d;
+      sum += p[i] * static_cast<double>(values[kv * a.d + j]);
     }
     a.out[at + j] = static_cast<float>(sum);
   }

@@ -25,11 +25,15 @@ inline const float* floats(const Matrix& w) {
   return reinterpret_cast<const float*>(w.data);
 }
 
-// y[w.n] = W·x.
+// Row j of W·x + bias.
+inline double row_product(const Matrix& w, int j, const float* x) {
+  const double sum = dot(x, floats(w) + int64_t{j} * w.k, w.k);
+  return w.bias == nullptr ? sum : sum + static_cast<double>(w.bias[j]);
+}
+
+// y[w.n] = W·x + bias.
 inline void multiply(const Matrix& w, const float* x, float* y) {
-  for (int j = 0; j < w.n; ++j) {
-    y[j] = static_cast<float>(dot(x, floats(w) + int64_t{j} * w.k, w.k));
-  }
+  for (int j = 0; j < w.n; ++j) y[j] = static_cast<float>(row_product(w, j, x));
 }
 
 // Element i of a float32 or bfloat16 array.

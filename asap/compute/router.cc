@@ -10,8 +10,12 @@ namespace asap {
 
 namespace {
 
-// Unbiased scores [experts]: sigmoid(z), or softmax(z) over all experts.
+// Unbiased scores [experts]: sigmoid(z), softmax(z) over all experts, or z itself.
 void score(RouterScore kind, int experts, const float* logits, float* out) {
+  if (kind == RouterScore::softmax_selected) {
+    std::copy_n(logits, experts, out);
+    return;
+  }
   if (kind == RouterScore::sigmoid) {
     for (int e = 0; e < experts; ++e) out[e] = 1.0f / (1.0f + std::exp(-logits[e]));
     return;
@@ -45,15 +49,15 @@ class Best {
   int size_ = 0;
 };
 
-// The score of a group: the sum of its two best experts, or its only one.
-float group_score(const float* biased, int size) {
+// The score of a group: the sum of its two best experts, or its best one.
+float group_score(GroupScore kind, const float* biased, int size) {
   float first = -INFINITY;
   float second = -INFINITY;
   for (int i = 0; i < size; ++i) {
     second = std::max(second, std::min(first, biased[i]));
     first = std::max(first, biased[i]);
   }
-  return size > 1 ? first + second : first;
+  return kind == GroupScore::top2_sum && size > 1 ? first + second : first;
 }
 
 // The groups that take part, marked: the best `top_groups` of them. Experts of the others are never
@@ -63,7 +67,7 @@ void keep_groups(const RouterSpec& router, int size, const float* biased, bool* 
   std::array<int32_t, kMaxExperts> order;
   Best best(router.top_groups, order.data(), scores.data());
   for (int g = 0; g < router.groups; ++g) {
-    scores[static_cast<size_t>(g)] = group_score(biased + g * size, size);
+    scores[static_cast<size_t>(g)] = group_score(router.group_score, biased + g * size, size);
     kept[g] = false;
     best.offer(g);
   }
@@ -73,6 +77,14 @@ void keep_groups(const RouterSpec& router, int size, const float* biased, bool* 
 // Final weights of the selected experts: from the unbiased scores, normalised if asked, scaled.
 void weigh(const RouterSpec& router, int top_k, const int32_t* ids, const float* scores,
            float* weights) {
+  if (router.score == RouterScore::softmax_selected) {
+    // The first is the largest.
+    float total = 0;
+    for (int k = 0; k < top_k; ++k) total += weights[k] = std::exp(scores[ids[k]] - scores[ids[0]]);
+    for (int k = 0; k < top_k; ++k)
+      weights[k] = weights[k] / total * static_cast<float>(router.scale);
+    return;
+  }
   float sum = router.score == RouterScore::sigmoid ? 1e-20f : 0.0f;
   for (int k = 0; k < top_k; ++k) sum += scores[ids[k]];
   const float divisor = router.normalize ? sum : 1.0f;

@@ -1,6 +1,7 @@
 // Expert selection from router logits: one function for every op table, since it is cheap, scalar,
 // and must agree to the bit between the sides of a test. Formulas: DeepSeek-V3 (sigmoid scores,
-// selection bias, groups scored by their two best), Qwen3-MoE (softmax over all experts).
+// selection bias, groups scored by their two best), DeepSeek-V2 (groups scored by their best),
+// Qwen3-MoE (softmax over all experts), gpt-oss (softmax over the selected logits).
 #pragma once
 
 #include <cstdint>

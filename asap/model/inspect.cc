@@ -93,9 +93,9 @@ int64_t router_biases(const ModelSpec& spec) {
 int64_t norm_count(const ModelSpec& spec) {
   int64_t layer = 2 * int64_t{spec.hidden};
   if (spec.attention == AttentionKind::mla) layer += spec.q_lora + spec.kv_lora;
-  if (spec.qk_norm_per_head) layer += 2 * int64_t{spec.head_dim};
-  if (spec.index_topk > 0) layer += 2 * int64_t{spec.index_dim};
-  return layer * spec.layers + spec.hidden;
+  if (spec.qk_norm == QkNorm::per_head) layer += 2 * int64_t{spec.head_dim};
+  if (spec.qk_norm == QkNorm::full) layer += (int64_t{spec.heads} + spec.kv_heads) * spec.head_dim;
+  return layer * spec.layers + int64_t{spec.index_layers()} * 2 * spec.index_dim + spec.hidden;
 }
 
 // Mean over the tokens of a prompt of min(keys it sees, limit).

@@ -53,7 +53,7 @@ TEST(Spec, ReadsQwen3) {
   const ModelSpec spec = spec_of(parse_spec(kQwen3Config, "config.json"));
   EXPECT_EQ(spec.attention, AttentionKind::gqa);
   EXPECT_EQ(spec.kv_heads, 4);
-  EXPECT_TRUE(spec.qk_norm_per_head);
+  EXPECT_EQ(spec.qk_norm, QkNorm::per_head);
   EXPECT_EQ(spec.moe_layers(), 48);
   EXPECT_EQ(spec.router.score, RouterScore::softmax);
   EXPECT_TRUE(spec.router.normalize);
@@ -61,6 +61,41 @@ TEST(Spec, ReadsQwen3) {
   EXPECT_EQ(spec.rope.theta, 1e6);
   EXPECT_DOUBLE_EQ(spec.attention_scale, 1 / std::sqrt(128.0));
   EXPECT_EQ(spec.index_topk, 0);
+}
+
+TEST(Spec, ReadsBiasesAndWindows) {
+  const ModelSpec spec = spec_of(patched(kQwen3Config, {{"attention_bias", true},
+                                                        {"use_sliding_window", true},
+                                                        {"sliding_window", 4096},
+                                                        {"max_window_layers", 46}}));
+  EXPECT_TRUE(spec.qkv_bias);
+  EXPECT_TRUE(spec.o_bias);
+  EXPECT_EQ(spec.window_of(45), 0);
+  EXPECT_EQ(spec.window_of(46), 4096);
+}
+
+TEST(Spec, ReadsTheSwitchesOfReferences) {
+  const ModelSpec plain = spec_of(parse_spec(kDeepseekV32Config, "config.json"));
+  EXPECT_FALSE(plain.index_fp8);
+  EXPECT_FALSE(plain.latent_fp8);
+  EXPECT_EQ(plain.mla_norm_eps, 1e-6);
+  const ModelSpec spec = spec_of(patched(kDeepseekV32Config, {{"indexer_fp8", true},
+                                                              {"kv_latent_fp8", true},
+                                                              {"mla_norm_eps", 1e-5},
+                                                              {"indexer_rope_interleave", true}}));
+  EXPECT_TRUE(spec.index_fp8);
+  EXPECT_TRUE(spec.latent_fp8);
+  EXPECT_EQ(spec.mla_norm_eps, 1e-5);
+  EXPECT_TRUE(spec.index_rope.interleaved);
+}
+
+TEST(Spec, LayersMayShareAnIndexer) {
+  const ModelSpec spec = spec_of(patched(
+      kDeepseekV32Config,
+      {{"num_hidden_layers", 4}, {"indexer_types", {"full", "shared", "shared", "full", "full"}}}));
+  EXPECT_TRUE(spec.indexes(0));
+  EXPECT_FALSE(spec.indexes(2));
+  EXPECT_EQ(spec.index_layers(), 2);
 }
 
 TEST(Spec, MissingKeysTakeTheDefaultsOfTheFamily) {
@@ -242,12 +277,34 @@ Json scaling(const char* key, const Json& value) {
   return Json{{"rope_scaling", out}};
 }
 
+TEST(SpecErrors, OfWindowsAndSharedIndexers) {
+  expect_errors({
+      {kQwen3Config,
+       {{"use_sliding_window", true}, {"sliding_window", nullptr}},
+       Code::invalid,
+       {"sliding_window is missing"}},
+      {kQwen3Config,
+       {{"layer_types", {"full_attention", "other"}}, {"use_sliding_window", true}},
+       Code::invalid,
+       {"layer_types"}},
+      {kQwen3Config, {{"partial_rotary_factor", 0.01}}, Code::invalid, {"rotary elements"}},
+      {kDeepseekV32Config,
+       {{"indexer_types", {"shared"}}, {"num_hidden_layers", 1}, {"first_k_dense_replace", 0}},
+       Code::invalid,
+       {"indexer_types", "nothing to share"}},
+      {kDeepseekV32Config,
+       {{"indexer_fp8", true}, {"index_head_dim", 96}},
+       Code::invalid,
+       {"indexer_fp8", "power of two"}},
+  });
+}
+
 TEST(SpecErrors, NameKeyValueAndRemedy) {
   expect_errors({
       {kQwen3Config,
        {{"model_type", "llama"}},
        Code::unsupported,
-       {"\"llama\"", "deepseek_v3, deepseek_v32, qwen3_moe"}},
+       {"\"llama\"", "deepseek_v3, deepseek_v32, kimi_k2"}},
       {kQwen3Config, {{"model_type", 7}}, Code::invalid, {"model_type is 7", "a string"}},
       {kQwen3Config,
        {{"hidden_size", "big"}},
@@ -272,15 +329,13 @@ TEST(SpecErrors, NameKeyValueAndRemedy) {
        {{"hidden_size", 16}, {"head_dim", nullptr}},
        Code::invalid,
        {"head_dim is 0", "even"}},
-      {kQwen3Config, {{"attention_bias", true}}, Code::unsupported, {"attention_bias is true"}},
       {kQwen3Config, {{"attention_bias", "no"}}, Code::invalid, {"attention_bias is \"no\""}},
-      {kQwen3Config, {{"use_sliding_window", true}}, Code::unsupported, {"use_sliding_window"}},
       {kQwen3Config, {{"hidden_act", "gelu"}}, Code::unsupported, {"hidden_act is \"gelu\""}},
       {kQwen3Config, {{"torch_dtype", "int8"}}, Code::unsupported, {"torch_dtype is \"int8\""}},
       {kQwen3Config, {{"rms_norm_eps", -1}}, Code::invalid, {"rms_norm_eps is -1"}},
       {kQwen3Config, {{"rope_theta", 1}}, Code::invalid, {"rope_theta is 1"}},
       {kQwen3Config, {{"eos_token_id", {1, "x"}}}, Code::invalid, {"eos_token_id holds \"x\""}},
-      {kQwen3Config, {{"mlp_only_layers", {48}}}, Code::invalid, {"mlp_only_layers holds 48"}},
+      {kQwen3Config, {{"mlp_only_layers", {5000}}}, Code::invalid, {"mlp_only_layers holds 5000"}},
       {kQwen3Config,
        {{"mlp_only_layers", {1}}, {"intermediate_size", nullptr}},
        Code::invalid,

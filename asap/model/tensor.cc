@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "asap/base/check.h"
 
@@ -58,23 +59,62 @@ constexpr std::array<float, 256> make_e4m3_table() {
 }
 constexpr std::array<float, 256> kE4m3 = make_e4m3_table();
 
+// E2M1: sign, two exponent bits, one mantissa bit.
+constexpr std::array<float, 16> kE2m1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                         -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+constexpr int kMxBlock = 32;  // elements that share an exponent
+
+// 2^(byte - 127); the byte 0 is a subnormal, 255 is NaN.
+float e8m0_value(uint8_t byte) {
+  if (byte == 0) return 0x1.0p-127f;
+  if (byte == 255) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(static_cast<uint32_t>(byte) << 23);
+}
+
+float stored_scale(const TensorView& view, int64_t index) {
+  switch (view.scale_dtype) {
+    case DType::f32: return load<float>(view.scales + 4 * index);
+    case DType::bf16: return bf16_to_f32(load<uint16_t>(view.scales + 2 * index));
+    default: return e8m0_value(static_cast<uint8_t>(view.scales[index]));
+  }
+}
+
+// Row `r` of an MXFP4 view. The even element of a byte is its low half.
+void read_mxfp4_row(const TensorView& view, int r, const std::byte* at, float* out) {
+  const int64_t row = view.row0 + static_cast<int64_t>(r) * view.row_step;
+  const std::byte* scales = view.scales + row * view.scale_cols;
+  float scale = 0;
+  for (int i = 0; i < view.cols; ++i) {
+    const int column = i + view.col0;
+    if (i == 0 || column % kMxBlock == 0) {
+      scale = e8m0_value(static_cast<uint8_t>(scales[column / kMxBlock]));
+    }
+    const auto pair = static_cast<unsigned>(at[column / 2]);
+    out[i] = kE2m1[column % 2 == 0 ? pair & 0xF : pair >> 4] * scale;
+  }
+}
+
 // Row `r` of an FP8 view, block by block: a block of a row has one multiplier.
 void read_f8_row(const TensorView& view, int r, const std::byte* at, float* out) {
-  const int64_t scale_row = static_cast<int64_t>((r + view.row0) / kScaleBlock) * view.scale_cols;
+  const int64_t row = view.row0 + static_cast<int64_t>(r) * view.row_step;
+  const int64_t scale_row = row / kScaleBlock * view.scale_cols;
   for (int begin = 0; begin < view.cols;) {
     const int block = (begin + view.col0) / kScaleBlock;
     const int end = std::min(view.cols, (block + 1) * kScaleBlock - view.col0);
-    const int64_t index = scale_row + block;
-    const float scale = view.scale_dtype == DType::f32
-                            ? load<float>(view.scales + 4 * index)
-                            : bf16_to_f32(load<uint16_t>(view.scales + 2 * index));
+    const float scale = stored_scale(view, scale_row + block);
     for (int i = begin; i < end; ++i) out[i] = kE4m3[static_cast<uint8_t>(at[i])] * scale;
     begin = end;
   }
 }
 
-int64_t element_bytes(DType type) {
-  return static_cast<int64_t>(dtype_bytes(type));
+// Bytes of `elements` elements; whole for MXFP4 because its rows hold whole blocks.
+int64_t bytes_of(DType type, int64_t elements) {
+  return elements * static_cast<int64_t>(dtype_bits(type)) / 8;
+}
+
+// A power of two, or zero.
+bool is_power_of_two(float x) {
+  return (std::bit_cast<uint32_t>(x) & 0x7FFFFFu) == 0;
 }
 
 }  // namespace
@@ -84,8 +124,8 @@ TensorView TensorView::slice_rows(int begin, int end) const {
         rows);
   TensorView out = *this;
   out.rows = end - begin;
-  out.row0 += begin;
-  out.data += begin * stride * element_bytes(dtype);
+  out.row0 += begin * row_step;
+  if (data != nullptr) out.data += bytes_of(dtype, begin * stride);
   return out;
 }
 
@@ -95,23 +135,59 @@ TensorView TensorView::slice_cols(int begin, int end) const {
   TensorView out = *this;
   out.cols = end - begin;
   out.col0 += begin;
-  out.data += begin * element_bytes(dtype);
+  // Columns of MXFP4 are found from col0: half bytes have no address.
+  if (data != nullptr && dtype != DType::mxfp4) out.data += bytes_of(dtype, begin * step);
+  return out;
+}
+
+TensorView TensorView::every_other_row(int first) const {
+  TensorView out = slice_rows(first, rows);
+  out.rows = (out.rows + 1) / 2;
+  out.stride *= 2;
+  out.row_step *= 2;
+  return out;
+}
+
+TensorView TensorView::transposed() const {
+  CHECK(scales == nullptr, "{} is {}, whose scales belong to rows", name, dtype_name(dtype));
+  TensorView out = *this;
+  std::swap(out.rows, out.cols);
+  std::swap(out.stride, out.step);
   return out;
 }
 
 void TensorView::read_row(int r, float* out) const {
   CHECK(r >= 0 && r < rows, "row {} of {} with {} rows", r, name, rows);
-  const std::byte* at = data + r * stride * element_bytes(dtype);
+  const std::byte* at = data + bytes_of(dtype, r * stride);
   switch (dtype) {
-    case DType::f32: std::memcpy(out, at, static_cast<size_t>(cols) * sizeof(float)); return;
+    case DType::f32:
+      if (step == 1) {
+        std::memcpy(out, at, static_cast<size_t>(cols) * sizeof(float));
+        return;
+      }
+      for (int i = 0; i < cols; ++i) out[i] = load<float>(at + 4 * i * step);
+      return;
     case DType::bf16:
-      for (int i = 0; i < cols; ++i) out[i] = bf16_to_f32(load<uint16_t>(at + 2 * i));
+      for (int i = 0; i < cols; ++i) out[i] = bf16_to_f32(load<uint16_t>(at + 2 * i * step));
       return;
     case DType::f16:
-      for (int i = 0; i < cols; ++i) out[i] = f16_to_f32(load<uint16_t>(at + 2 * i));
+      for (int i = 0; i < cols; ++i) out[i] = f16_to_f32(load<uint16_t>(at + 2 * i * step));
       return;
     case DType::f8_e4m3: read_f8_row(*this, r, at, out); return;
+    case DType::mxfp4: read_mxfp4_row(*this, r, at, out); return;
+    case DType::f8_e8m0: CHECK(false, "{} is a table of scales", name);
   }
+}
+
+bool TensorView::fits_bf16() const {
+  if (dtype == DType::bf16 || dtype == DType::mxfp4) return true;
+  if (dtype != DType::f8_e4m3) return false;
+  const int first = row0 / kScaleBlock;
+  const int last = (row0 + std::max(0, rows - 1) * row_step) / kScaleBlock;
+  for (int64_t i = int64_t{first} * scale_cols; i < int64_t{last + 1} * scale_cols; ++i) {
+    if (!is_power_of_two(stored_scale(*this, i))) return false;
+  }
+  return true;
 }
 
 }  // namespace asap

@@ -39,6 +39,42 @@ TEST(TensorView, ReadsF32AndSlices) {
   EXPECT_EQ(all.slice_rows(3, 3).rows, 0);
 }
 
+TEST(TensorView, TransposedAndAlternatingRows) {
+  const std::vector<float> values = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  const TensorView columns = view_of(values, DType::f32, 3, 4).transposed();
+  EXPECT_EQ(columns.rows, 4);
+  EXPECT_EQ(row(columns, 1), (std::vector<float>{1, 5, 9}));
+  EXPECT_EQ(row(columns.slice_cols(1, 3), 3), (std::vector<float>{7, 11}));
+  const TensorView odd = columns.every_other_row(1);
+  EXPECT_EQ(odd.rows, 2);
+  EXPECT_EQ(row(odd, 1), (std::vector<float>{3, 7, 11}));
+  EXPECT_EQ(row(odd.slice_rows(1, 2), 0), (std::vector<float>{3, 7, 11}));
+}
+
+// Two values per byte, the low half first; one exponent per 32 values, 127 for 1.
+TEST(TensorView, ReadsMxfp4) {
+  std::vector<uint8_t> blocks(4 * 32, 0x21);  // 4 rows of 64: 0.5, 1, 0.5, 1, ...
+  blocks[0] = 0xF7;                           // 6, -6
+  blocks[3 * 32 + 16] = 0x90;                 // row 3, column 32: 0, -0.5
+  const std::vector<uint8_t> scales = {127, 128, 127, 126, 0, 127, 130, 124};
+  TensorView view = view_of(blocks, DType::mxfp4, 4, 64);
+  view.scales = reinterpret_cast<const std::byte*>(scales.data());
+  view.scale_cols = 2;
+  EXPECT_TRUE(view.fits_bf16());
+  const std::vector<float> first = row(view, 0);
+  EXPECT_EQ(first[0], 6.0f);
+  EXPECT_EQ(first[1], -6.0f);
+  EXPECT_EQ(first[2], 0.5f);
+  EXPECT_EQ(first[33], 2.0f);
+  EXPECT_EQ(row(view, 2)[0], 0x1.0p-128f);
+  const TensorView odd = view.every_other_row(1);
+  EXPECT_EQ(row(odd, 0)[63], 0.5f);
+  const std::vector<float> last = row(odd.slice_rows(1, 2).slice_cols(31, 34), 0);
+  EXPECT_EQ(last[0], 8.0f);
+  EXPECT_EQ(last[1], 0.0f);
+  EXPECT_EQ(last[2], -0.0625f);
+}
+
 TEST(TensorView, ReadsBf16) {
   const std::vector<uint16_t> values = {0x3F80, 0xC000, 0x0001, 0x7F80, 0x8000};
   const std::vector<float> out = row(view_of(values, DType::bf16, 1, 5), 0);
@@ -129,6 +165,11 @@ TEST_F(BlockScales, FollowSlicesOfSlices) {
   EXPECT_EQ(before[28], 2);
   EXPECT_EQ(before[156], 3);
   EXPECT_EQ(row(part, 28)[0], 4);
+}
+
+TEST_F(BlockScales, FollowAlternatingRows) {
+  const TensorView odd = view_.every_other_row(1);
+  for (int r = 0; r < odd.rows; ++r) EXPECT_EQ(row(odd, r), row(view_, 2 * r + 1)) << r;
 }
 
 TEST_F(BlockScales, MayBeBf16) {

@@ -1,7 +1,9 @@
 #include "asap/model/weights.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_set>
+#include <utility>
 
 #include "asap/model/families/family.h"
 
@@ -10,6 +12,9 @@ namespace asap {
 namespace {
 
 constexpr int64_t kScaleBlock = 128;  // of FP8 weights, rows and columns
+constexpr int kMxBlock = 32;          // values of a row that share an exponent in MXFP4
+constexpr std::pair<const char*, DType> kScaleTypes[] = {
+    {"F32", DType::f32}, {"BF16", DType::bf16}, {"F8_E8M0", DType::f8_e8m0}};
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
@@ -27,8 +32,10 @@ class Binder {
 
   TensorView matrix(const std::string& name, int rows, int cols);  // [rows, cols]
   TensorView vector(const std::string& name, int width);           // [width]
-  // Part `index` of a stack [count, rows, cols].
+  // Part `index` of a stack [count, rows, cols]; `name`_blocks and `name`_scales if that is how it
+  // is stored (MXFP4).
   TensorView stacked(const std::string& name, int count, int index, int rows, int cols);
+  TensorView stacked_vector(const std::string& name, int count, int index, int width);
 
   // The first problem, if any; a tensor that nobody asked for is one.
   Status finish();
@@ -36,6 +43,8 @@ class Binder {
  private:
   // The whole tensor of that shape; only its data, type and scales are set.
   TensorView typed(const std::string& name, const std::vector<int64_t>& shape);
+  TensorView mxfp4(const std::string& name, int count, int index, int rows, int cols);
+  const StoredTensor* stored(const std::string& name, const std::vector<int64_t>& shape);
   void attach_scales(const StoredTensor& tensor, TensorView* view);
   bool ignorable(const std::string& name) const;
   TensorView problem(Code code, std::string message) {
@@ -64,6 +73,7 @@ TensorView Binder::vector(const std::string& name, int width) {
 }
 
 TensorView Binder::stacked(const std::string& name, int count, int index, int rows, int cols) {
+  if (has(name + "_blocks")) return mxfp4(name, count, index, rows, cols);
   TensorView view = typed(name, {count, rows, cols});
   view.rows = rows;
   view.stride = view.cols = cols;
@@ -71,21 +81,63 @@ TensorView Binder::stacked(const std::string& name, int count, int index, int ro
     const auto part = static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols);
     view.data += static_cast<uint64_t>(index) * part * dtype_bytes(view.dtype);
   }
+  if (view.scales != nullptr) {
+    const int64_t blocks = (rows + kScaleBlock - 1) / kScaleBlock * view.scale_cols;
+    view.scales += index * blocks * static_cast<int64_t>(dtype_bytes(view.scale_dtype));
+  }
   return view;
 }
 
-TensorView Binder::typed(const std::string& name, const std::vector<int64_t>& shape) {
-  if (failed()) return {};
+TensorView Binder::stacked_vector(const std::string& name, int count, int index, int width) {
+  return matrix(name, count, width).slice_rows(index, index + 1);
+}
+
+// Blocks of 32 values: [count, rows, cols / 32, 16] bytes, [count, rows, cols / 32] exponents.
+TensorView Binder::mxfp4(const std::string& name, int count, int index, int rows, int cols) {
+  if (cols % kMxBlock != 0) {
+    return problem(Code::unsupported, fmt::format("tensor {} has rows of {} values; MXFP4 needs a "
+                                                  "multiple of {}",
+                                                  name, cols, kMxBlock));
+  }
+  const int64_t groups = cols / kMxBlock;
+  const StoredTensor* blocks = stored(name + "_blocks", {count, rows, groups, kMxBlock / 2});
+  const StoredTensor* scales = stored(name + "_scales", {count, rows, groups});
+  if (blocks == nullptr || scales == nullptr) return {};
+  if (blocks->dtype != "U8" || scales->dtype != "U8") {
+    return problem(Code::unsupported, fmt::format("tensors {}_blocks and _scales are stored as {} "
+                                                  "and {}; MXFP4 is supported as U8",
+                                                  name, blocks->dtype, scales->dtype));
+  }
+  TensorView view;
+  view.name = name;
+  view.dtype = DType::mxfp4;
+  view.rows = rows;
+  view.stride = view.cols = cols;
+  view.data = blocks->data + index * rows * groups * (kMxBlock / 2);
+  view.scales = scales->data + index * rows * groups;
+  view.scale_cols = static_cast<int>(groups);
+  return view;
+}
+
+// Null, with a problem recorded, unless there is a tensor of that name and shape.
+const StoredTensor* Binder::stored(const std::string& name, const std::vector<int64_t>& shape) {
+  if (failed()) return nullptr;
   const StoredTensor* tensor = checkpoint_.find(name);
   if (tensor == nullptr) {
-    return problem(Code::not_found,
-                   fmt::format("the checkpoint lacks the tensor {} {}", name, shape_text(shape)));
+    problem(Code::not_found,
+            fmt::format("the checkpoint lacks the tensor {} {}", name, shape_text(shape)));
+    return nullptr;
   }
   used_.insert(tensor);
-  if (tensor->shape != shape) {
-    return problem(Code::invalid, fmt::format("tensor {} has shape {}, but config.json asks for {}",
-                                              name, shape_text(tensor->shape), shape_text(shape)));
-  }
+  if (tensor->shape == shape) return tensor;
+  problem(Code::invalid, fmt::format("tensor {} has shape {}, but config.json asks for {}", name,
+                                     shape_text(tensor->shape), shape_text(shape)));
+  return nullptr;
+}
+
+TensorView Binder::typed(const std::string& name, const std::vector<int64_t>& shape) {
+  const StoredTensor* tensor = stored(name, shape);
+  if (tensor == nullptr) return {};
   TensorView view;
   view.name = name;
   view.data = tensor->data;
@@ -95,7 +147,7 @@ TensorView Binder::typed(const std::string& name, const std::vector<int64_t>& sh
     view.dtype = DType::bf16;
   } else if (tensor->dtype == "F16") {
     view.dtype = DType::f16;
-  } else if (tensor->dtype == "F8_E4M3" && shape.size() == 2) {
+  } else if (tensor->dtype == "F8_E4M3" && shape.size() >= 2) {
     view.dtype = DType::f8_e4m3;
     attach_scales(*tensor, &view);
   } else {
@@ -109,6 +161,10 @@ TensorView Binder::typed(const std::string& name, const std::vector<int64_t>& sh
 
 void Binder::attach_scales(const StoredTensor& tensor, TensorView* view) {
   const std::string name = view->name + "_scale_inv";
+  std::vector<int64_t> shape = tensor.shape;
+  for (size_t i = shape.size() - 2; i < shape.size(); ++i) {
+    shape[i] = (shape[i] + kScaleBlock - 1) / kScaleBlock;
+  }
   const StoredTensor* scales = checkpoint_.find(name);
   if (scales == nullptr) {
     problem(Code::not_found, fmt::format("the checkpoint lacks {}, the block scales of the "
@@ -117,23 +173,23 @@ void Binder::attach_scales(const StoredTensor& tensor, TensorView* view) {
     return;
   }
   used_.insert(scales);
-  const std::vector<int64_t> shape = {(tensor.shape[0] + kScaleBlock - 1) / kScaleBlock,
-                                      (tensor.shape[1] + kScaleBlock - 1) / kScaleBlock};
   if (scales->shape != shape) {
     problem(Code::invalid,
             fmt::format("tensor {} has shape {}; 128x128 blocks of {} need {}", name,
                         shape_text(scales->shape), shape_text(tensor.shape), shape_text(shape)));
     return;
   }
-  if (scales->dtype != "F32" && scales->dtype != "BF16") {
+  const auto type = std::find_if(std::begin(kScaleTypes), std::end(kScaleTypes),
+                                 [&](const auto& t) { return scales->dtype == t.first; });
+  if (type == std::end(kScaleTypes)) {
     problem(Code::unsupported, fmt::format("tensor {} is stored as {}; block scales are supported "
-                                           "as F32 and BF16",
+                                           "as F32, BF16 and F8_E8M0",
                                            name, scales->dtype));
     return;
   }
   view->scales = scales->data;
-  view->scale_dtype = scales->dtype == "F32" ? DType::f32 : DType::bf16;
-  view->scale_cols = static_cast<int>(shape[1]);
+  view->scale_dtype = type->second;
+  view->scale_cols = static_cast<int>(shape.back());
 }
 
 // Without meaning here: layers beyond the model (multi-token prediction), tables that can be
@@ -183,7 +239,7 @@ class LayerBinder {
  private:
   FfnViews ffn(const std::string& prefix, int intermediate);
   void gqa(const std::string& prefix, LayerViews* out);
-  void mla(const std::string& prefix, LayerViews* out);
+  void mla(const std::string& prefix, int index, LayerViews* out);
   void indexer(const std::string& prefix, LayerViews* out);
   void moe(const std::string& prefix, LayerViews* out);
   FfnViews fused_expert(const std::string& prefix, int index);
@@ -194,9 +250,11 @@ class LayerBinder {
 };
 
 FfnViews LayerBinder::ffn(const std::string& prefix, int intermediate) {
-  return {bind_.matrix(prefix + names_.gate, intermediate, spec_.hidden),
-          bind_.matrix(prefix + names_.up, intermediate, spec_.hidden),
-          bind_.matrix(prefix + names_.down, spec_.hidden, intermediate)};
+  FfnViews out;
+  out.gate = bind_.matrix(prefix + names_.gate, intermediate, spec_.hidden);
+  out.up = bind_.matrix(prefix + names_.up, intermediate, spec_.hidden);
+  out.down = bind_.matrix(prefix + names_.down, spec_.hidden, intermediate);
+  return out;
 }
 
 void LayerBinder::gqa(const std::string& prefix, LayerViews* out) {
@@ -204,13 +262,20 @@ void LayerBinder::gqa(const std::string& prefix, LayerViews* out) {
   out->q = bind_.matrix(prefix + "q_proj.weight", spec_.heads * d, spec_.hidden);
   out->k = bind_.matrix(prefix + "k_proj.weight", spec_.kv_heads * d, spec_.hidden);
   out->v = bind_.matrix(prefix + "v_proj.weight", spec_.kv_heads * d, spec_.hidden);
-  if (spec_.qk_norm_per_head) {
-    out->q_norm = bind_.vector(prefix + "q_norm.weight", d);
-    out->k_norm = bind_.vector(prefix + "k_norm.weight", d);
+  if (spec_.qkv_bias) {
+    out->q_bias = bind_.vector(prefix + "q_proj.bias", spec_.heads * d);
+    out->k_bias = bind_.vector(prefix + "k_proj.bias", spec_.kv_heads * d);
+    out->v_bias = bind_.vector(prefix + "v_proj.bias", spec_.kv_heads * d);
   }
+  if (spec_.qk_norm != QkNorm::none) {
+    const bool full = spec_.qk_norm == QkNorm::full;
+    out->q_norm = bind_.vector(prefix + "q_norm.weight", full ? spec_.heads * d : d);
+    out->k_norm = bind_.vector(prefix + "k_norm.weight", full ? spec_.kv_heads * d : d);
+  }
+  if (spec_.sinks) out->sinks = bind_.vector(prefix + "sinks", spec_.heads);
 }
 
-void LayerBinder::mla(const std::string& prefix, LayerViews* out) {
+void LayerBinder::mla(const std::string& prefix, int index, LayerViews* out) {
   const int hidden = spec_.hidden;
   const int q_rows = spec_.heads * spec_.qk_head();
   const int kv_rows = spec_.heads * (spec_.qk_nope + spec_.v_head);
@@ -225,7 +290,12 @@ void LayerBinder::mla(const std::string& prefix, LayerViews* out) {
       bind_.matrix(prefix + "kv_a_proj_with_mqa.weight", spec_.kv_lora + spec_.qk_rope, hidden);
   out->kv_a_norm = bind_.vector(prefix + "kv_a_layernorm.weight", spec_.kv_lora);
   out->kv_b = bind_.matrix(prefix + "kv_b_proj.weight", kv_rows, spec_.kv_lora);
-  if (spec_.index_topk > 0) indexer(prefix + "indexer.", out);
+  if (spec_.qkv_bias) {
+    if (spec_.q_lora > 0) out->q_a_bias = bind_.vector(prefix + "q_a_proj.bias", spec_.q_lora);
+    out->kv_a_bias =
+        bind_.vector(prefix + "kv_a_proj_with_mqa.bias", spec_.kv_lora + spec_.qk_rope);
+  }
+  if (spec_.indexes(index)) indexer(prefix + "indexer.", out);
 }
 
 void LayerBinder::indexer(const std::string& prefix, LayerViews* out) {
@@ -238,18 +308,33 @@ void LayerBinder::indexer(const std::string& prefix, LayerViews* out) {
       bind_.matrix(prefix + "weights_proj.weight", spec_.index_heads, spec_.hidden);
 }
 
-// gate_up_proj [N, 2I, H] holds the gate rows, then the up rows; down_proj is [N, H, I].
+// gate_up_proj [N, 2I, H] holds the gate rows, then the up rows; down_proj is [N, H, I]. In the
+// interleaved layout gate and up rows take turns, and unquantised tensors are transposed:
+// gate_up_proj [N, H, 2I], down_proj [N, I, H].
 FfnViews LayerBinder::fused_expert(const std::string& prefix, int index) {
   const int width = spec_.moe_intermediate;
   const int hidden = spec_.hidden;
-  const TensorView gate_up =
-      bind_.stacked(prefix + "gate_up_proj", spec_.experts, index, 2 * width, hidden);
+  const int count = spec_.experts;
+  const bool transposed = names_.interleaved && bind_.has(prefix + "gate_up_proj");
+  const auto part = [&](const char* name, int rows, int cols) {
+    return transposed ? bind_.stacked(prefix + name, count, index, cols, rows).transposed()
+                      : bind_.stacked(prefix + name, count, index, rows, cols);
+  };
+  const TensorView gate_up = part("gate_up_proj", 2 * width, hidden);
   FfnViews out;
-  out.down = bind_.stacked(prefix + "down_proj", spec_.experts, index, hidden, width);
-  if (gate_up) {
-    out.gate = gate_up.slice_rows(0, width);
-    out.up = gate_up.slice_rows(width, 2 * width);
-  }
+  if (!gate_up) return out;
+  out.down = part("down_proj", hidden, width);
+  out.gate = names_.interleaved ? gate_up.every_other_row(0) : gate_up.slice_rows(0, width);
+  out.up = names_.interleaved ? gate_up.every_other_row(1) : gate_up.slice_rows(width, 2 * width);
+  if (!spec_.expert_bias || bind_.failed()) return out;
+  // A bias is a column here, so that it divides as the rows do.
+  const TensorView bias =
+      bind_.stacked_vector(prefix + "gate_up_proj_bias", count, index, 2 * width).transposed();
+  out.gate_bias = (names_.interleaved ? bias.every_other_row(0) : bias.slice_rows(0, width));
+  out.up_bias = names_.interleaved ? bias.every_other_row(1) : bias.slice_rows(width, 2 * width);
+  out.gate_bias = out.gate_bias.transposed();
+  out.up_bias = out.up_bias.transposed();
+  out.down_bias = bind_.stacked_vector(prefix + "down_proj_bias", count, index, hidden);
   return out;
 }
 
@@ -258,11 +343,19 @@ void LayerBinder::moe(const std::string& prefix, LayerViews* out) {
   if (spec_.router.has_bias) {
     out->router_bias = bind_.vector(prefix + names_.router_bias, spec_.experts);
   }
+  if (spec_.router.logit_bias) {
+    out->router_logit_bias = bind_.vector(prefix + names_.router_logit_bias, spec_.experts);
+  }
   if (spec_.shared_intermediate > 0) {
     out->shared = ffn(prefix + names_.shared, spec_.shared_intermediate);
   }
+  if (spec_.shared_gate) {
+    out->shared_gate = bind_.matrix(prefix + names_.shared_gate, 1, spec_.hidden);
+  }
   const std::string experts = prefix + "experts.";
-  const bool fused = bind_.has(experts + "gate_up_proj");
+  // Biases of experts exist in the fused layout only.
+  const bool fused = spec_.expert_bias || bind_.has(experts + "gate_up_proj") ||
+                     bind_.has(experts + "gate_up_proj_blocks");
   for (int e = 0; e < spec_.experts && !bind_.failed(); ++e) {
     out->experts.push_back(fused ? fused_expert(experts, e)
                                  : ffn(fmt::format("{}{}.", experts, e), spec_.moe_intermediate));
@@ -276,12 +369,13 @@ LayerViews LayerBinder::layer(int index) {
   out.input_norm = bind_.vector(prefix + "input_layernorm.weight", spec_.hidden);
   out.post_norm = bind_.vector(prefix + "post_attention_layernorm.weight", spec_.hidden);
   if (spec_.attention == AttentionKind::mla) {
-    mla(attention, &out);
+    mla(attention, index, &out);
   } else {
     gqa(attention, &out);
   }
   out.o =
       bind_.matrix(attention + "o_proj.weight", spec_.hidden, spec_.heads * spec_.v_head_width());
+  if (spec_.o_bias) out.o_bias = bind_.vector(attention + "o_proj.bias", spec_.hidden);
   if (spec_.moe_layer[static_cast<size_t>(index)] != 0) {
     moe(prefix + names_.moe, &out);
   } else {

@@ -13,29 +13,30 @@
 
 namespace asap {
 
-struct FfnViews {
-  TensorView gate, up, down;  // [I, H], [I, H], [H, I]
-};
-
 struct LayerViews {
   TensorView input_norm, post_norm;  // [H]
 
   // gqa
   TensorView q, k,
       v;  // [heads·d, H], [kv_heads·d, H] ×2; mla without q_lora: q is [heads·(nope+rope), H]
-  TensorView q_norm, k_norm;  // [d] when qk_norm_per_head
+  TensorView q_bias, k_bias, v_bias;  // [heads·d], [kv_heads·d] ×2 if qkv_bias
+  TensorView q_norm, k_norm;          // [d] each, or [heads·d] and [kv_heads·d] when QkNorm::full
+  TensorView sinks;                   // [heads]
   // mla
   TensorView q_a, q_a_norm, q_b;     // [q_lora, H], [q_lora], [heads·(nope+rope), q_lora]
   TensorView kv_a, kv_a_norm, kv_b;  // [kv_lora+rope, H], [kv_lora], [heads·(nope+v), kv_lora]
-  // dsa
+  TensorView q_a_bias, kv_a_bias;    // [q_lora], [kv_lora+rope] if qkv_bias
+  // dsa, layers that have an indexer
   TensorView index_q_b, index_k;               // [index_heads·dim, q_lora], [dim, H]
   TensorView index_k_norm, index_k_norm_bias;  // [dim]
   TensorView index_weights;                    // [index_heads, H]
-  TensorView o;                                // [H, heads·v]
+  TensorView o, o_bias;                        // [H, heads·v], [H]
 
   FfnViews dense;                  // dense layers
   TensorView router, router_bias;  // [N, H], [N] (bias only if router.has_bias)
+  TensorView router_logit_bias;    // [N] if router.logit_bias
   FfnViews shared;                 // if shared_intermediate > 0
+  TensorView shared_gate;          // [1, H] if shared_gate
   std::vector<FfnViews>
       experts;  // [N]; per-expert tensors and fused gate_up_proj/down_proj look alike here
 };

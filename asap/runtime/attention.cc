@@ -273,6 +273,12 @@ void AttentionAgent::on_gathered(Stage& stage) {
   const float* gathered = collect_gathered(stage);
   side_.store(stage.layer, stage.rows, gathered);
   if (!stage.rows.select) return attend(stage, nullptr);
+  if (!spec_.indexes(stage.layer)) {
+    // The selection of an earlier layer still lies in the window: peers send the next one only
+    // after this rank's part in this layer.
+    collect_selected(stage);
+    return attend(stage, selected_.data());
+  }
   side_.select(stage.layer, stage.rows, stage.h.data(), gathered, selected_.data());
   const size_t count = sz(stage.rows.slice.size()) * sz(geometry_.index_topk);
   const uint64_t bytes = count * sizeof(int32_t);
@@ -287,8 +293,7 @@ void AttentionAgent::on_gathered(Stage& stage) {
   trace(stage, TraceOp::indexer, begin);
 }
 
-void AttentionAgent::on_selected(Stage& stage) {
-  collect_gathered(stage);  // another stage may have used the buffer since
+void AttentionAgent::collect_selected(const Stage& stage) {
   for (int peer = 0; peer < geometry_.ranks; ++peer) {
     const Part slice = part_of(stage.rows.tokens, geometry_.ranks, peer);
     const uint64_t payload = layout_.select.payload(layout_.peer_slot(stage.index, peer));
@@ -296,6 +301,11 @@ void AttentionAgent::on_selected(Stage& stage) {
                 port_->window() + payload,
                 sz(slice.size()) * sz(geometry_.index_topk) * sizeof(int32_t));
   }
+}
+
+void AttentionAgent::on_selected(Stage& stage) {
+  collect_gathered(stage);  // another stage may have used the buffer since
+  collect_selected(stage);
   attend(stage, selected_.data());
 }
 

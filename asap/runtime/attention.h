@@ -62,6 +62,7 @@ class AttentionAgent final : public Agent {
   void project(Stage& stage);
   void on_gathered(Stage& stage);
   void attend(Stage& stage, const int32_t* selected);
+  void collect_selected(const Stage& stage);
   void on_selected(Stage& stage);
   void on_reduced(Stage& stage);
   void dispatch(Stage& stage);

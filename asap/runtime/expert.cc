@@ -35,8 +35,8 @@ std::shared_ptr<const ExpertWeights> load_expert_weights(const ModelSpec& spec,
   for (int layer = 0; layer < spec.layers; ++layer) {
     for (int expert = out->experts.begin; expert < out->experts.end; ++expert, ++entry) {
       if (spec.moe_layer[sz(layer)] == 0) continue;
-      const FfnViews& views_of = views.layers[sz(layer)].experts[sz(expert)];
-      *entry = ops.pack_expert(views_of.gate, views_of.up, views_of.down, out->arena);
+      *entry =
+          ops.pack_expert(views.layers[sz(layer)].experts[sz(expert)], spec.glu, out->arena);
     }
     if (progress) progress(layer + 1);
   }

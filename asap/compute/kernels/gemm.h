@@ -27,6 +27,17 @@ constexpr int column_of(int v) {
   return SILU ? (v % (NV / 2)) * kWidth + (v / (NV / 2)) * (kPanel / 2) : v * kWidth;
 }
 
+// What happens to finished sums.
+struct Epilogue {
+  const float* scale;  // of the tile's rows
+  const float* bias;   // of the tile's columns, or null
+  float alpha, limit;
+};
+
+constexpr bool is_glu(GemmMode mode) {
+  return mode == GemmMode::silu || mode == GemmMode::clamped_glu;
+}
+
 struct TileArgs {
   const float* x;
   int64_t ldx;
@@ -94,17 +105,35 @@ ASAP_INLINE void multiply_f32(V (&acc)[MR][NV], const TileArgs& t) {
   }
 }
 
+template <GemmMode MODE>
+ASAP_INLINE V activate(V gate, V up, const Epilogue& e) {
+  if (MODE == GemmMode::silu) return silu(gate) * up;
+  const V limit = broadcast(e.limit);
+  const V g = min(gate, limit);
+  const V u = max(min(up, limit), V{} - limit);
+  return g * sigmoid(g * broadcast(e.alpha)) * (u + broadcast(1.0f));
+}
+
 // Writes a tile: `columns` of y are wanted, fewer than the tile has at the right edge.
 template <int MR, int NV, GemmMode MODE>
-ASAP_INLINE void finish(V (&acc)[MR][NV], float* y, int64_t ldy, int columns, const float* scale) {
-  constexpr int kOut = MODE == GemmMode::silu ? NV / 2 : NV;
+ASAP_INLINE void finish(V (&acc)[MR][NV], float* y, int64_t ldy, int columns, const Epilogue& e) {
+  constexpr bool kGlu = is_glu(MODE);
+  constexpr int kOut = kGlu ? NV / 2 : NV;
+  if (MODE != GemmMode::accumulate && e.bias != nullptr) {
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) {
+      const V bias = load(e.bias + column_of<NV, kGlu>(v));
+#pragma GCC unroll 16
+      for (int m = 0; m < MR; ++m) acc[m][v] += bias;
+    }
+  }
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 8
     for (int v = 0; v < kOut; ++v) {
       V out = acc[m][v];
-      if (MODE == GemmMode::silu) out = silu(out) * acc[m][(v + NV / 2) % NV];
-      if (MODE == GemmMode::scale) out = out * broadcast(scale[m]);
+      if (kGlu) out = activate<MODE>(out, acc[m][(v + NV / 2) % NV], e);
+      if (MODE == GemmMode::scale) out = out * broadcast(e.scale[m]);
       const int left = columns - v * kWidth;
       float* to = y + m * ldy + v * kWidth;
       if (left >= kWidth) [[likely]] {
@@ -118,7 +147,7 @@ ASAP_INLINE void finish(V (&acc)[MR][NV], float* y, int64_t ldy, int columns, co
 
 template <int MR, int NV, bool BF16, GemmMode MODE, bool PF>
 __attribute__((noinline)) void tile(const TileArgs& t, float* y, int64_t ldy, int columns,
-                                    const float* scale) {
+                                    const Epilogue& e) {
   V acc[MR][NV];
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) {
@@ -126,20 +155,19 @@ __attribute__((noinline)) void tile(const TileArgs& t, float* y, int64_t ldy, in
     for (int v = 0; v < NV; ++v) {
       acc[m][v] = V{};
       if (MODE == GemmMode::accumulate) {
-        acc[m][v] = load(y + m * ldy + v * kWidth) * broadcast(scale[m]);
+        acc[m][v] = load(y + m * ldy + v * kWidth) * broadcast(e.scale[m]);
       }
     }
   }
-  constexpr bool kSilu = MODE == GemmMode::silu;
   if constexpr (BF16) {
-    multiply_bf16<MR, NV, kSilu, PF>(acc, t);
+    multiply_bf16<MR, NV, is_glu(MODE), PF>(acc, t);
   } else {
-    multiply_f32<MR, NV, kSilu, PF>(acc, t);
+    multiply_f32<MR, NV, is_glu(MODE), PF>(acc, t);
   }
-  finish<MR, NV, MODE>(acc, y, ldy, columns, scale);
+  finish<MR, NV, MODE>(acc, y, ldy, columns, e);
 }
 
-using TileFn = void (*)(const TileArgs&, float*, int64_t, int, const float*);
+using TileFn = void (*)(const TileArgs&, float*, int64_t, int, const Epilogue&);
 
 // Vectors per tile of `rows` rows.
 constexpr int tile_vectors(int rows) {
@@ -170,13 +198,14 @@ TileFn tile_of(int rows, bool prefetch) {
 
 // All row tiles of one panel: rows are split evenly (33 rows are 3 tiles of 11, not 12 + 12 + 9).
 template <bool BF16, GemmMode MODE>
-void panel(const GemmArgs& g, const char* w, const char* ahead, float* y, int columns) {
-  constexpr bool kSilu = MODE == GemmMode::silu;
+void panel(const GemmArgs& g, const char* w, const char* ahead, const float* bias, float* y,
+           int columns) {
+  constexpr bool kGlu = is_glu(MODE);
   const int tiles = (g.rows + kTileRows - 1) / kTileRows;
   for (int i = 0; i < tiles; ++i) {
     const int row = g.rows * i / tiles;
     const int rows = g.rows * (i + 1) / tiles - row;
-    const int step = tile_vectors(rows) * kWidth / (kSilu ? 2 : 1);  // columns of y per tile
+    const int step = tile_vectors(rows) * kWidth / (kGlu ? 2 : 1);  // columns of y per tile
     for (int column = 0; column < columns; column += step) {
       const int pass = column / step;
       const bool prefetch = ahead != nullptr && i == 0 && pass < 2;
@@ -186,20 +215,23 @@ void panel(const GemmArgs& g, const char* w, const char* ahead, float* y, int co
                        w + column * 4,
                        BF16 ? int64_t{kPanel} * 4 : g.ldw * 4,
                        prefetch ? ahead + 64 * pass : nullptr};
-      tile_of<BF16, MODE>(rows, prefetch)(t, y + row * g.ldy + column, g.ldy, columns - column,
-                                          g.scale == nullptr ? nullptr : g.scale + row);
+      const Epilogue e{g.scale == nullptr ? nullptr : g.scale + row,
+                       bias == nullptr ? nullptr : bias + column, g.alpha, g.limit};
+      tile_of<BF16, MODE>(rows, prefetch)(t, y + row * g.ldy + column, g.ldy, columns - column, e);
     }
   }
 }
 
 template <bool BF16, GemmMode MODE>
 void panels(const GemmArgs& g) {
-  constexpr int kColumns = MODE == GemmMode::silu ? kPanel / 2 : kPanel;
+  constexpr int kColumns = is_glu(MODE) ? kPanel / 2 : kPanel;
   const char* w = static_cast<const char*>(g.w);
+  const float* bias = g.bias;
   for (int column = 0; column < g.n; column += kColumns, w += g.panel_bytes) {
     const int left = g.n - column;
     const char* ahead = g.prefetch && left > kColumns ? w + g.panel_bytes : nullptr;
-    panel<BF16, MODE>(g, w, ahead, g.y + column, left < kColumns ? left : kColumns);
+    panel<BF16, MODE>(g, w, ahead, bias, g.y + column, left < kColumns ? left : kColumns);
+    if (bias != nullptr) bias += kPanel;
   }
 }
 
@@ -226,6 +258,9 @@ void gemm(const GemmArgs& g) {
     case GemmMode::accumulate: return panels<false, GemmMode::accumulate>(g);
     case GemmMode::silu:
       return g.bf16 ? panels<true, GemmMode::silu>(g) : panels<false, GemmMode::silu>(g);
+    case GemmMode::clamped_glu:
+      return g.bf16 ? panels<true, GemmMode::clamped_glu>(g)
+                    : panels<false, GemmMode::clamped_glu>(g);
   }
 }
 

@@ -10,22 +10,26 @@ namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// Scores of keys >= visible become -inf. Only lanes of the row's own count: what lies beyond may be
-// anything.
-ASAP_INLINE V masked(const float* s, int key, int visible) {
+// Scores of keys outside [hidden, visible) become -inf. Only lanes of the row's own counts: what
+// lies beyond may be anything.
+ASAP_INLINE V masked(const float* s, int key, int hidden, int visible) {
   const V v = load(s + key);
-  if (key + kWidth <= visible) return v;
-  return lanes() + key < VI{} + visible ? v : broadcast(kMinusInfinity);
+  if (key >= hidden && key + kWidth <= visible) return v;
+  const VI at = lanes() + key;
+  const V shown = at < VI{} + visible ? v : broadcast(kMinusInfinity);
+  return at < VI{} + hidden ? broadcast(kMinusInfinity) : shown;
 }
 
-// New maxima into a.alpha, then max and alpha = 2^(old - new), a vector of rows at a time.
+// New maxima into a.alpha, then max and alpha = 2^(old - new), a vector of rows at a time. A row of
+// which nothing counts keeps its maximum, and gets alpha = 1.
 ASAP_INLINE void update_maxima(const SoftmaxArgs& a) {
   for (int r = 0; r < a.rows; ++r) {
     const float* s = a.s + r * kKeyBlock;
-    V most = masked(s, 0, a.visible[r]);
+    const int hidden = a.hidden == nullptr ? 0 : a.hidden[r];
+    V most = masked(s, 0, hidden, a.visible[r]);
 #pragma GCC unroll 16
     for (int key = kWidth; key < kKeyBlock; key += kWidth) {
-      most = max(most, masked(s, key, a.visible[r]));
+      most = max(most, masked(s, key, hidden, a.visible[r]));
     }
     const float block = reduce_max(most);
     a.alpha[r] = block > a.max[r] ? block : a.max[r];
@@ -50,11 +54,12 @@ void softmax(const SoftmaxArgs& a) {
   update_maxima(a);
   for (int r = 0; r < a.rows; ++r) {
     float* s = a.s + r * kKeyBlock;
+    const int hidden = a.hidden == nullptr ? 0 : a.hidden[r];
     const V most = broadcast(a.max[r]);
     V sum = {};
 #pragma GCC unroll 16
     for (int key = 0; key < kKeyBlock; key += kWidth) {
-      const V p = exp2(masked(s, key, a.visible[r]) - most);
+      const V p = exp2(masked(s, key, hidden, a.visible[r]) - most);
       store(s + key, p);
       sum += p;
     }

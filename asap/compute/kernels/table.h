@@ -21,11 +21,12 @@ inline constexpr int kKeyBlock = 64;   // keys of one attention step
 inline constexpr int kFmaChains = 12;  // of KernelTable::fma_loop
 
 enum class GemmMode : int {
-  store,       // y  = x·W
-  scale,       // y  = (x·W)·scale[row]
+  store,       // y  = x·W + bias
+  scale,       // y  = (x·W + bias)·scale[row]
   accumulate,  // y  = y·scale[row] + x·W; n must be a multiple of kPanel
-  silu,  // y  = silu(x·W_gate)·(x·W_up); a panel is 16 gate and 16 up columns and gives 16 columns
-         // of y
+  silu,  // y  = silu(x·W_gate + bias)·(x·W_up + bias); a panel is 16 gate and 16 up columns and
+         // gives 16 columns of y
+  clamped_glu,  // the same columns: g·sigmoid(alpha·g)·(u + 1), g and u clamped (model/spec.h)
 };
 
 // Columns [0, n) of y = x·W for `rows` rows. W consists of panels of kPanel columns, n padded with
@@ -45,6 +46,8 @@ struct GemmArgs {
   int64_t ldy = 0;
   int n = 0;                     // columns of y
   const float* scale = nullptr;  // [rows]
+  const float* bias = nullptr;   // in the order of the packed columns, whole panels; or null
+  float alpha = 0, limit = 0;    // of clamped_glu
   GemmMode mode = GemmMode::store;
 };
 
@@ -52,7 +55,8 @@ struct GemmArgs {
 struct SoftmaxArgs {
   float* s = nullptr;  // [rows, kKeyBlock]: scores in, exp2(score - max) out
   int rows = 0;
-  const int32_t* visible = nullptr;  // [rows]: keys [0, visible) count, >= 1; the others give 0
+  const int32_t* visible = nullptr;  // [rows]: keys [0, visible) count, the others give 0
+  const int32_t* hidden = nullptr;   // [rows]: of those, keys [0, hidden) do not; or null
   float* max = nullptr;              // [rows] running maximum
   float* sum = nullptr;              // [rows] running sum
   float* alpha = nullptr;  // [rows] out: factor for what was accumulated before this block

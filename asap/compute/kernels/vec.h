@@ -74,6 +74,9 @@ ASAP_INLINE V fma(V a, V b, V c) {
 ASAP_INLINE V max(V a, V b) {
   return _mm512_max_ps(a, b);
 }
+ASAP_INLINE V min(V a, V b) {
+  return _mm512_min_ps(a, b);
+}
 ASAP_INLINE float reduce_add(V v) {
   return _mm512_reduce_add_ps(v);
 }
@@ -89,6 +92,9 @@ ASAP_INLINE V fma(V a, V b, V c) {
 }
 ASAP_INLINE V max(V a, V b) {
   return _mm256_max_ps(a, b);
+}
+ASAP_INLINE V min(V a, V b) {
+  return _mm256_min_ps(a, b);
 }
 ASAP_INLINE float reduce_add(V v) {
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -109,6 +115,9 @@ ASAP_INLINE V fma(V a, V b, V c) {
 }
 ASAP_INLINE V max(V a, V b) {
   return a > b ? a : b;
+}
+ASAP_INLINE V min(V a, V b) {
+  return a < b ? a : b;
 }
 ASAP_INLINE float reduce_add(V v) {
   return (v[0] + v[2]) + (v[1] + v[3]);
@@ -178,6 +187,11 @@ ASAP_INLINE V exp2(V x) {
 ASAP_INLINE V silu(V x) {
   const V one = broadcast(1.0f);
   return x / (one + exp2(x * broadcast(-1.44269504088896340736f)));
+}
+
+ASAP_INLINE V sigmoid(V x) {
+  const V one = broadcast(1.0f);
+  return one / (one + exp2(x * broadcast(-1.44269504088896340736f)));
 }
 
 }  // namespace

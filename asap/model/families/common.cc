@@ -1,5 +1,6 @@
 #include "asap/model/families/common.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace asap {
@@ -11,7 +12,7 @@ double yarn_mscale(double scale, double k) {
   return scale <= 1 ? 1.0 : 0.1 * k * std::log(scale) + 1.0;
 }
 
-// FP8 with 128×128 blocks is dequantised when it is read; anything else is named and refused.
+// FP8 with 128×128 blocks and MXFP4 are known by their tensors; anything else is named and refused.
 void check_quantization(JsonReader& config) {
   const char* key = "quantization_config";
   if (!config.has(key)) return;
@@ -21,15 +22,15 @@ void check_quantization(JsonReader& config) {
   }
   JsonReader quantization(config.raw(key), config.file() + ": " + key);
   const std::string method = quantization.string_or("quant_method", "");
-  if (method != "fp8") {
+  const std::vector<int> block = quantization.integers_or_empty("weight_block_size", 1, 1 << 20);
+  if (method != "fp8" && method != "mxfp4") {
     quantization.problem("quant_method",
-                         fmt::format("is {}; supported is \"fp8\" with 128x128 blocks: use such a "
-                                     "copy of the model, or an unquantised one",
+                         fmt::format("is {}; supported are \"fp8\" with 128x128 blocks and "
+                                     "\"mxfp4\": use such a copy of the model, or an unquantised "
+                                     "one",
                                      shown(method)),
                          Code::unsupported);
-  }
-  const std::vector<int> block = quantization.integers_or_empty("weight_block_size", 1, 1 << 20);
-  if (block != std::vector<int>{128, 128}) {
+  } else if (method == "fp8" && block != std::vector<int>{128, 128}) {
     quantization.problem("weight_block_size",
                          fmt::format("is [{}]; supported is [128, 128]", fmt::join(block, ", ")),
                          Code::unsupported);
@@ -74,13 +75,13 @@ double read_yarn(JsonReader& scaling, double max_positions, RopeSpec* rope) {
 
 }  // namespace
 
-void read_sizes(JsonReader& config, ModelSpec* spec) {
+void read_sizes(JsonReader& config, ModelSpec* spec, double default_rms_eps) {
   spec->hidden = config.integer("hidden_size", 1, kMaxHidden);
   spec->layers = config.integer("num_hidden_layers", 1, kMaxLayers);
   spec->vocab = config.integer("vocab_size", 1, kMaxVocab);
   spec->heads = config.integer("num_attention_heads", 1, kMaxHeads);
   spec->max_positions = config.integer_or("max_position_embeddings", 4096, 1, kMaxPositions);
-  spec->rms_eps = config.number_or("rms_norm_eps", 1e-6, 1e-12, 1e-2);
+  spec->rms_eps = config.number_or("rms_norm_eps", default_rms_eps, 1e-12, 1e-2);
   spec->tied_embeddings = config.boolean_or("tie_word_embeddings", false);
   spec->stored_dtype = read_dtype(config);
   spec->eos_ids = config.integers_or_empty("eos_token_id", 0, kMaxVocab);
@@ -118,31 +119,121 @@ double read_rope(JsonReader& config, double default_theta, int max_positions, Ro
   return scale;
 }
 
+namespace {
+
+// mlp_layer_types of the newer key style. False if the key is missing.
 bool read_mlp_layer_types(JsonReader& config, ModelSpec* spec) {
   const char* key = "mlp_layer_types";
   if (!config.has(key)) return false;
-  const nlohmann::json& types = config.raw(key);
-  spec->moe_layer.assign(static_cast<size_t>(spec->layers), 1);
-  if (!types.is_array() || types.size() != spec->moe_layer.size()) {
-    config.problem(key, fmt::format("is {}; it must list one entry for each of {} layers",
-                                    shown(types), spec->layers));
-    return true;
-  }
-  for (size_t layer = 0; layer < types.size(); ++layer) {
-    const std::string type = types[layer].is_string() ? types[layer].get<std::string>() : "";
-    if (type != "sparse" && type != "dense") {
-      config.problem(key,
-                     fmt::format("holds {}; use \"sparse\" or \"dense\"", shown(types[layer])));
-    }
-    spec->moe_layer[layer] = type == "sparse" ? 1 : 0;
-  }
+  const auto sparse = read_choices(config, key, spec->layers, "dense", "sparse");
+  spec->moe_layer = sparse;
   return true;
+}
+
+}  // namespace
+
+std::vector<uint8_t> read_choices(JsonReader& config, const char* key, int count, const char* zero,
+                                  const char* one) {
+  std::vector<uint8_t> out(static_cast<size_t>(count), 0);
+  const nlohmann::json& list = config.raw(key);
+  if (!list.is_array() || list.size() < out.size()) {
+    config.problem(key, fmt::format("is {}; it must list one entry for each of {} layers",
+                                    shown(list), count));
+    return out;
+  }
+  for (size_t layer = 0; layer < out.size(); ++layer) {
+    const std::string type = list[layer].is_string() ? list[layer].get<std::string>() : "";
+    if (type != zero && type != one) {
+      config.problem(key,
+                     fmt::format("holds {}; use \"{}\" or \"{}\"", shown(list[layer]), zero, one));
+    }
+    out[layer] = type == one ? 1 : 0;
+  }
+  return out;
+}
+
+void read_experts(JsonReader& config, const char* count_key, const char* width_key,
+                  ModelSpec* spec) {
+  spec->experts = config.integer(count_key, 1, kMaxExperts);
+  spec->top_k = config.integer("num_experts_per_tok", 1, kMaxTopK);
+  spec->moe_intermediate = config.integer(width_key, 1, kMaxIntermediate);
+}
+
+void read_shared_experts(JsonReader& config, ModelSpec* spec) {
+  const int shared = config.is_null("n_shared_experts")
+                         ? 0
+                         : config.integer_or("n_shared_experts", 1, 0, kMaxTopK);
+  spec->shared_intermediate = shared * spec->moe_intermediate;
+}
+
+void read_groups(JsonReader& config, const GroupedRouterDefaults& defaults, ModelSpec* spec) {
+  RouterSpec& router = spec->router;
+  router.groups = config.is_null("n_group")
+                      ? 1
+                      : config.integer_or("n_group", defaults.groups, 1, spec->experts);
+  router.top_groups = config.integer_or(
+      "topk_group",
+      config.is_null("topk_group") ? router.groups : std::min(defaults.top_groups, router.groups),
+      1, router.groups);
+  const int least = router.group_score == GroupScore::top2_sum ? 2 : 1;
+  if (router.groups > 1 &&
+      (spec->experts % router.groups != 0 || spec->experts / router.groups < least)) {
+    config.problem("n_group", fmt::format("is {}; it must divide the {} experts into groups of at "
+                                          "least {}",
+                                          router.groups, spec->experts, least));
+  }
+}
+
+void read_grouped_router(JsonReader& config, const GroupedRouterDefaults& defaults,
+                         ModelSpec* spec) {
+  RouterSpec& router = spec->router;
+  router.score = RouterScore::sigmoid;
+  router.has_bias = true;
+  router.normalize = config.boolean_or("norm_topk_prob", true);
+  router.scale = config.number_or("routed_scaling_factor", defaults.scale, 1e-6, 1e6);
+  read_groups(config, defaults, spec);
+  require_string(config, "scoring_func", "sigmoid");
+  require_string(config, "topk_method", "noaux_tc");
+}
+
+void read_leading_dense_layers(JsonReader& config, int default_first, ModelSpec* spec) {
+  spec->dense_intermediate = config.integer_or("intermediate_size", 0, 1, kMaxIntermediate);
+  if (read_mlp_layer_types(config, spec)) return;
+  const int first = config.integer_or("first_k_dense_replace", default_first, 0, kMaxLayers);
+  const int every = config.integer_or("moe_layer_freq", 1, 1, kMaxLayers);
+  for (int layer = 0; layer < spec->layers; ++layer) {
+    spec->moe_layer.push_back(layer >= first && layer % every == 0 ? 1 : 0);
+  }
+}
+
+void read_sparse_step(JsonReader& config, ModelSpec* spec) {
+  spec->dense_intermediate = config.integer_or("intermediate_size", 0, 1, kMaxIntermediate);
+  if (read_mlp_layer_types(config, spec)) return;
+  const int every = config.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
+  for (int layer = 0; layer < spec->layers; ++layer) {
+    spec->moe_layer.push_back((layer + 1) % every == 0 ? 1 : 0);
+  }
+  for (const int layer : config.integers_or_empty("mlp_only_layers", 0, kMaxLayers)) {
+    if (layer < spec->layers) spec->moe_layer[static_cast<size_t>(layer)] = 0;
+  }
+}
+
+void all_layers_sparse(ModelSpec* spec) {
+  spec->moe_layer.assign(static_cast<size_t>(spec->layers), 1);
 }
 
 void refuse_if_true(JsonReader& config, const char* key) {
   if (config.boolean_or(key, false)) {
     config.problem(key, "is true; this family is supported with false only", Code::unsupported);
   }
+}
+
+void require_string(JsonReader& config, const char* key, const char* value) {
+  const std::string given = config.string_or(key, value);
+  if (given == value) return;
+  config.problem(key,
+                 fmt::format("is {}; this family is supported with \"{}\"", shown(given), value),
+                 Code::unsupported);
 }
 
 }  // namespace asap

@@ -20,11 +20,16 @@ struct TensorNames {
   const char* dense = "mlp.";  // FFN of a dense layer
   const char* moe = "mlp.";    // parent of the router, the experts and the shared expert
   const char* router = "gate.weight";
-  const char* router_bias = "gate.e_score_correction_bias";
+  const char* router_bias = "gate.e_score_correction_bias";  // for the selection only
+  const char* router_logit_bias = "router.bias";
   const char* shared = "shared_experts.";
+  const char* shared_gate = "shared_expert_gate.weight";
   const char* gate = "gate_proj.weight";  // the three matrices of every FFN
   const char* up = "up_proj.weight";
   const char* down = "down_proj.weight";
+  // Fused expert tensors hold gate and up rows in turns, and unquantised ones are transposed; else
+  // all gate rows come before all up rows.
+  bool interleaved = false;
 };
 
 struct Family {
@@ -35,9 +40,18 @@ struct Family {
   TensorNames names;
 };
 
+extern const Family kDeepseekV2;
 extern const Family kDeepseekV3;
 extern const Family kDeepseekV32;
+extern const Family kKimiK2;
+extern const Family kGlmMoeDsa;
+extern const Family kGlm4Moe;
+extern const Family kQwen2Moe;
 extern const Family kQwen3Moe;
+extern const Family kMixtral;
+extern const Family kOlmoe;
+extern const Family kGptOss;
+extern const Family kMinimaxM2;
 
 // Every family, in the order in which messages list them.
 std::span<const Family* const> families();

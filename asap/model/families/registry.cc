@@ -5,7 +5,9 @@ namespace asap {
 
 namespace {
 
-constexpr const Family* kFamilies[] = {&kDeepseekV3, &kDeepseekV32, &kQwen3Moe};
+constexpr const Family* kFamilies[] = {&kDeepseekV2, &kDeepseekV3, &kDeepseekV32, &kKimiK2,
+                                       &kGlmMoeDsa,  &kGlm4Moe,    &kQwen2Moe,    &kQwen3Moe,
+                                       &kMixtral,    &kOlmoe,      &kGptOss,      &kMinimaxM2};
 
 }  // namespace
 
