@@ -96,6 +96,14 @@ TEST(Spec, LayersMayShareAnIndexer) {
   EXPECT_TRUE(spec.indexes(0));
   EXPECT_FALSE(spec.indexes(2));
   EXPECT_EQ(spec.index_layers(), 2);
+  const Json four = {{"num_hidden_layers", 4}};
+  Json word = four;
+  word["index_topk_pattern"] = "FSSFF";
+  EXPECT_EQ(spec_of(patched(kDeepseekV32Config, word)).index_layer, spec.index_layer);
+  Json often = four;
+  often["index_topk_freq"] = 2;
+  EXPECT_EQ(spec_of(patched(kDeepseekV32Config, often)).index_layer,
+            (std::vector<uint8_t>{1, 1, 0, 1}));
 }
 
 TEST(Spec, MissingKeysTakeTheDefaultsOfTheFamily) {
@@ -292,6 +300,10 @@ TEST(SpecErrors, OfWindowsAndSharedIndexers) {
        {{"indexer_types", {"shared"}}, {"num_hidden_layers", 1}, {"first_k_dense_replace", 0}},
        Code::invalid,
        {"indexer_types", "nothing to share"}},
+      {kDeepseekV32Config,
+       {{"index_topk_pattern", "FSX"}},
+       Code::invalid,
+       {"index_topk_pattern is \"FSX\"", "each of 61 layers"}},
       {kDeepseekV32Config,
        {{"indexer_fp8", true}, {"index_head_dim", 96}},
        Code::invalid,

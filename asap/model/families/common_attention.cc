@@ -39,6 +39,38 @@ void read_biases(JsonReader& config, const GqaDefaults& defaults, ModelSpec* spe
   spec->o_bias = spec->qkv_bias && defaults.bias == BiasKind::qkvo;
 }
 
+// Layers with an indexer of their own: a list, a word of F and S, or every index_topk_freq-th layer
+// from index_skip_topk_offset - 1 on, and those before.
+void read_index_layers(JsonReader& config, ModelSpec* spec) {
+  const char* key = "indexer_types";
+  const int every = config.integer_or("index_topk_freq", 1, 1, kMaxLayers);
+  const int offset = config.integer_or("index_skip_topk_offset", 2, 0, kMaxLayers);
+  const std::string pattern = config.string_or("index_topk_pattern", "");
+  if (config.has(key)) {
+    spec->index_layer = read_choices(config, key, spec->layers, "shared", "full");
+  } else if (!pattern.empty()) {
+    key = "index_topk_pattern";
+    const std::string word = pattern.substr(0, static_cast<size_t>(spec->layers));
+    if (word.size() < static_cast<size_t>(spec->layers) ||
+        word.find_first_not_of("FS") != std::string::npos) {
+      config.problem(key, fmt::format("is {}; it must have one of the letters F (full) and S "
+                                      "(shared) for each of {} layers",
+                                      shown(pattern), spec->layers));
+    }
+    for (const char letter : word) spec->index_layer.push_back(letter == 'F' ? 1 : 0);
+  } else if (every > 1) {
+    key = "index_topk_freq";
+    for (int layer = 0; layer < spec->layers; ++layer) {
+      spec->index_layer.push_back(std::max(layer - offset + 1, 0) % every == 0 ? 1 : 0);
+    }
+  }
+  if (!spec->index_layer.empty() && spec->index_layer[0] == 0) {
+    config.problem(key,
+                   "begins with a shared layer, which has nothing to share; the first layer "
+                   "must be full");
+  }
+}
+
 }  // namespace
 
 void read_gqa(JsonReader& config, const GqaDefaults& defaults, ModelSpec* spec) {
@@ -104,14 +136,7 @@ void read_indexer(JsonReader& config, int default_heads, bool default_interleave
   spec->index_rope.interleaved = config.boolean_or("indexer_rope_interleave", default_interleaved);
   spec->index_rope.amplitude = 1.0;
   spec->index_fp8 = config.boolean_or("indexer_fp8", false);
-  if (config.has("indexer_types")) {
-    spec->index_layer = read_choices(config, "indexer_types", spec->layers, "shared", "full");
-    if (spec->index_layer[0] == 0) {
-      config.problem("indexer_types",
-                     "begins with a shared layer, which has nothing to share; its "
-                     "first entry must be \"full\"");
-    }
-  }
+  read_index_layers(config, spec);
   if (spec->q_lora == 0) {
     config.problem("q_lora_rank", "is null; the sparse-attention indexer needs the query latent",
                    Code::unsupported);
