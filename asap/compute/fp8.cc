@@ -25,13 +25,18 @@ float power_of_two_above(float x) {
 }  // namespace
 
 float round_to_e4m3(float x) {
-  if (std::isnan(x)) return x;
-  const float magnitude = std::min(std::fabs(x), kLargest);
-  // The step between neighbours: 2^-9 below 2^-6, else an eighth of the power of two below.
-  int exponent = 0;
-  std::frexp(magnitude, &exponent);
-  const float step = std::ldexp(1.0f, std::max(exponent - 1, -6) - 3);
-  return std::copysign(std::nearbyint(magnitude / step) * step, x);
+  // Ties to even, by the carry of an addition: in the mantissa for normal values; below 2^-6, where
+  // neighbours are 2^-9 apart, in a float whose last bit is worth that.
+  constexpr float kSubnormal = 0x1.8p14f;
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = bits & 0x80000000u;
+  const uint32_t magnitude = bits ^ sign;
+  if (magnitude > 0x7F800000u) return x;  // NaN
+  const float clamped = std::min(std::bit_cast<float>(magnitude), kLargest);
+  const auto u = std::bit_cast<uint32_t>(clamped);
+  const uint32_t normal = (u + 0x7FFFFu + (u >> 20 & 1u)) & 0xFFF00000u;
+  const auto subnormal = std::bit_cast<uint32_t>((clamped + kSubnormal) - kSubnormal);
+  return std::bit_cast<float>((clamped < 0x1p-6f ? subnormal : normal) | sign);
 }
 
 void fp8_round_trip(float* x, int n, int ld, int width) {
