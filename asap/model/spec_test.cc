@@ -63,6 +63,13 @@ TEST(Spec, ReadsQwen3) {
   EXPECT_EQ(spec.index_topk, 0);
 }
 
+TEST(Spec, ReadsTheNumberOfExpertsUnderItsOtherNames) {
+  for (const char* key : {"num_local_experts", "n_routed_experts"}) {
+    EXPECT_EQ(spec_of(patched(kQwen3Config, {{key, 64}}, {"num_experts"})).experts, 64) << key;
+    EXPECT_EQ(spec_of(patched(kQwen3Config, {{key, 64}})).experts, 128) << key;
+  }
+}
+
 TEST(Spec, ReadsBiasesAndWindows) {
   const ModelSpec spec = spec_of(patched(kQwen3Config, {{"attention_bias", true},
                                                         {"use_sliding_window", true},
@@ -72,6 +79,13 @@ TEST(Spec, ReadsBiasesAndWindows) {
   EXPECT_TRUE(spec.o_bias);
   EXPECT_EQ(spec.window_of(45), 0);
   EXPECT_EQ(spec.window_of(46), 4096);
+}
+
+TEST(Spec, SlidesAllLayersOfQwen3WithoutMaxWindowLayers) {
+  const Json patch = {{"use_sliding_window", true}, {"sliding_window", 4096}};
+  const ModelSpec spec = spec_of(patched(kQwen3Config, patch, {"max_window_layers"}));
+  EXPECT_EQ(spec.window_of(0), 4096);
+  EXPECT_EQ(spec.window_of(47), 4096);
 }
 
 TEST(Spec, ReadsTheSwitchesOfReferences) {

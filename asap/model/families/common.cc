@@ -154,6 +154,10 @@ std::vector<uint8_t> read_choices(JsonReader& config, const char* key, int count
 
 void read_experts(JsonReader& config, const char* count_key, const char* width_key,
                   ModelSpec* spec) {
+  // A family's key may have changed: transformers 5 saves Qwen3-MoE's number as num_local_experts.
+  for (const char* other : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (!config.has(count_key) && config.has(other)) count_key = other;
+  }
   spec->experts = config.integer(count_key, 1, kMaxExperts);
   spec->top_k = config.integer("num_experts_per_tok", 1, kMaxTopK);
   spec->moe_intermediate = config.integer(width_key, 1, kMaxIntermediate);

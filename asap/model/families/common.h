@@ -63,7 +63,8 @@ void read_mla(JsonReader& config, const MlaDefaults& defaults, ModelSpec* spec);
 // (indexer_types); indexer_fp8 is a switch of ours.
 void read_indexer(JsonReader& config, int default_heads, bool default_interleaved, ModelSpec* spec);
 
-// Number, selection and width of the routed experts, under the family's names.
+// Number, selection and width of the routed experts, under the family's names; the number also
+// under those of other families.
 void read_experts(JsonReader& config, const char* count_key, const char* width_key,
                   ModelSpec* spec);
 // Shared experts of the DeepSeek kind: n_shared_experts times the width of a routed one.

@@ -8,9 +8,9 @@ namespace asap {
 namespace {
 
 // Layers from max_window_layers on slide, if any do.
-void read_qwen_windows(JsonReader& config, ModelSpec* spec) {
+void read_qwen_windows(JsonReader& config, int default_first, ModelSpec* spec) {
   if (!config.boolean_or("use_sliding_window", false)) return;
-  const int first = config.integer_or("max_window_layers", 28, 0, kMaxLayers);
+  const int first = config.integer_or("max_window_layers", default_first, 0, kMaxLayers);
   std::vector<uint8_t> sliding;
   for (int layer = 0; layer < spec->layers; ++layer) sliding.push_back(layer >= first ? 1 : 0);
   read_windows(config, sliding, spec);
@@ -26,14 +26,14 @@ void read_moe(JsonReader& config, ModelSpec* spec) {
 void read_qwen3(JsonReader& config, ModelSpec* spec) {
   read_sizes(config, spec);
   read_gqa(config, {.qk_norm = QkNorm::per_head, .bias = BiasKind::qkvo}, spec);
-  read_qwen_windows(config, spec);
+  read_qwen_windows(config, 0, spec);  // transformers 5 has no max_window_layers here
   read_moe(config, spec);
 }
 
 void read_qwen2(JsonReader& config, ModelSpec* spec) {
   read_sizes(config, spec);
   read_gqa(config, {.bias = BiasKind::qkv, .bias_key = "qkv_bias", .bias_default = true}, spec);
-  read_qwen_windows(config, spec);
+  read_qwen_windows(config, 28, spec);
   read_moe(config, spec);
   spec->shared_intermediate =
       config.integer("shared_expert_intermediate_size", 1, kMaxIntermediate);
