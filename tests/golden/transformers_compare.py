@@ -34,7 +34,6 @@ ROOT = HERE.parent.parent
 
 VOCAB = 128
 PADDED_ROWS = 8  # zero rows at the end of the vocabulary, as released models have them
-SEED = 1
 PROMPT_LENGTHS = (1, 7, 64)
 GREEDY_STEPS = 8
 CANDIDATES = 32  # of each prompt token; the one whose decisions are least close is taken
@@ -52,6 +51,7 @@ class Case:
     storage: torch.dtype = torch.float32
     shard_size: str = "5GB"
     edit: dict = dataclasses.field(default_factory=dict)  # of the saved config.json
+    seed: int = 1
     correction_bias: tuple = (2.0, 0.3)  # mean and deviation
     gain: dict = dataclasses.field(default_factory=dict)  # end of a parameter's name -> factor on its deviation
 
@@ -104,12 +104,13 @@ CASES = {
     # Groups that lose are masked with 0 here; softmax scores are positive, so that equals -inf.
     "deepseek_v2_group": Case("DeepseekV2", MLA | {
         "topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 16.0,
+        "attention_bias": True,
         "rope_parameters": yarn(1e4, mscale=1.0, mscale_all_dim=1.0)},
-        "group_limited_greedy, scaling 16", BF16),
+        "group_limited_greedy, scaling 16, biases", BF16),
     "deepseek_v3": Case("DeepseekV3", MLA | {
-        "n_group": 4, "topk_group": 2, "num_mtp_layers": 0,
+        "n_group": 4, "topk_group": 2, "attention_bias": True,
         "rope_parameters": yarn(1e4, mscale=1.0, mscale_all_dim=0.707)},
-        "q_lora, groups, mscale other than mscale_all_dim, many shards", shard_size="100KB"),
+        "q_lora, groups, biases, mscale other than mscale_all_dim, many shards", shard_size="100KB", seed=2),
     "deepseek_v3_noqlora": Case("DeepseekV3", MLA | {
         "q_lora_rank": None, "n_group": 1, "topk_group": 1, "n_shared_experts": 2, "norm_topk_prob": False,
         "rope_interleave": False, "rope_parameters": rope(1e4)},
@@ -149,8 +150,9 @@ CASES = {
         "q/k/v biases, gated shared expert, no normalisation"),
     "qwen2_moe_dense": Case("Qwen2Moe", GQA | {
         "num_experts": 8, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24, "qkv_bias": False,
-        "norm_topk_prob": True, "mlp_only_layers": [0], "rope_parameters": rope(1e6)},
-        "a dense layer, no biases, normalisation", BF16),
+        "norm_topk_prob": True, "mlp_only_layers": [0], "use_sliding_window": True, "sliding_window": 6,
+        "rope_parameters": rope(1e6)},
+        "a dense layer, no biases, normalisation, sliding windows by layer_types", BF16),
     "qwen3_moe": Case("Qwen3Moe", GQA | {
         "head_dim": 16, "num_experts": 8, "moe_intermediate_size": 20, "norm_topk_prob": True,
         "rope_parameters": rope(1e6)},
@@ -160,24 +162,34 @@ CASES = {
         "decoder_sparse_step": 2, "mlp_only_layers": [1], "tie_word_embeddings": True,
         "rope_parameters": yarn(1e6)},
         "dense layers by step and by list, no normalisation, tied embeddings, YaRN", BF16),
+    "qwen3_moe_window": Case("Qwen3Moe", GQA | {
+        "head_dim": 12, "num_experts": 8, "moe_intermediate_size": 20, "attention_bias": True,
+        "use_sliding_window": True, "sliding_window": 6, "rope_parameters": rope(1e6)},
+        "biases, all windows sliding"),
     "mixtral": Case("Mixtral", GQA | {
         "num_local_experts": 4, "num_experts_per_tok": 2, "rope_parameters": rope(1e6)},
         "w1/w2/w3, two of four experts"),
+    "mixtral_window": Case("Mixtral", GQA | {
+        "num_local_experts": 6, "num_experts_per_tok": 2, "head_dim": 16, "sliding_window": 6,
+        "rope_parameters": rope(1e6)},
+        "all windows sliding, head_dim given", BF16),
     "olmoe": Case("Olmoe", GQA | {
         "num_experts": 8, "intermediate_size": 20, "rope_parameters": rope(1e4)},
         "norm over the whole q and k, no normalisation"),
     "olmoe_clip": Case("Olmoe", GQA | {
         "num_key_value_heads": 4, "num_experts": 8, "intermediate_size": 20, "clip_qkv": 1.5, "norm_topk_prob": True,
+        "attention_bias": True,
         "rope_parameters": rope(1e4)},
-        "clipped q, k and v", BF16),
+        "clipped q, k and v, biases, normalisation", BF16),
     "gpt_oss": Case("GptOss", GQA | {
         "hidden_size": 32, "intermediate_size": 32, "head_dim": 16, "num_local_experts": 8, "sliding_window": 6,
         "rope_parameters": yarn(1.5e5, factor=32.0, original=16, truncate=False)},
         "sinks, sliding window, clamped gate and up, transposed experts", gain={"experts.gate_up_proj": 2.0}),
     "gpt_oss_bf16": Case("GptOss", GQA | {
         "num_hidden_layers": 4, "hidden_size": 32, "intermediate_size": 32, "head_dim": 16, "num_local_experts": 8,
-        "sliding_window": 6, "num_key_value_heads": 1, "rope_parameters": yarn(1.5e5, factor=32.0, original=16)},
-        "one key/value head, truncated YaRN", BF16, gain={"experts.gate_up_proj": 2.0}),
+        "sliding_window": 6, "num_key_value_heads": 1, "swiglu_limit": 3.0, "swiglu_alpha": 1.2,
+        "rope_parameters": yarn(1.5e5, factor=32.0, original=16)},
+        "one key/value head, other clamp, truncated YaRN", BF16, gain={"experts.gate_up_proj": 2.0}),
     "minimax_m2": Case("MiniMaxM2", GQA | {
         "head_dim": 16, "num_local_experts": 8, "intermediate_size": 20,
         "rope_parameters": rope(5e6, partial_rotary_factor=0.5)},
@@ -338,7 +350,7 @@ def randomise(model, case, generator):
 def make_checkpoint(case, folder):
     config = getattr(transformers, case.family + "Config")(**case.config)
     model = getattr(transformers, case.family + "ForCausalLM")(config)
-    randomise(model, case, torch.Generator().manual_seed(SEED))
+    randomise(model, case, torch.Generator().manual_seed(case.seed))
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder, max_shard_size=case.shard_size)
     if case.storage != torch.float32:
@@ -412,11 +424,11 @@ def tolerance(f32, bf16):
     }
 
 
-def compute(name, folder):
+def compute(name, case, folder):
     """Prompts with their results in float64, none of whose decisions is too close to be a test; and the drift of float32 and
     bfloat16."""
     exact, single, narrow = (Model(folder, dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16))
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator().manual_seed(case.seed)
     cases, drifts = [], (Drift(), Drift())
     for length in PROMPT_LENGTHS:
         for _ in range(TRIES):
@@ -478,7 +490,7 @@ def write_golden(name, case, folder, cases, f32, bf16):
 
 def make_case(name, case, folder):
     make_checkpoint(case, folder)
-    cases, f32, bf16 = compute(name, folder)
+    cases, f32, bf16 = compute(name, case, folder)
     write_golden(name, case, folder, cases, f32, bf16)
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     print(f"{name:22} {size / 1e3:4.0f} kB, gap {min(result.gap for _, result, _, _ in cases):.1e}, "
