@@ -1,10 +1,7 @@
 #include "tests/golden_support.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "asap/base/check.h"
 
@@ -13,12 +10,6 @@ namespace asap::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  CHECK(file.good(), "cannot read {}", path.string());
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 template <typename T>
 T value_or_die(Result<T> result) {
@@ -34,59 +25,14 @@ std::string golden_directory(const std::string& name) {
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> out;
-  for (const auto& entry : fs::directory_iterator(golden_directory(""))) {
-    if (fs::exists(entry.path() / "golden.f32")) out.push_back(entry.path().filename().string());
+  for (const std::string& directory : value_or_die(find_goldens(golden_directory("")))) {
+    out.push_back(fs::path(directory).filename().string());
   }
-  std::sort(out.begin(), out.end());
   return out;
 }
 
-std::vector<float> Golden::array(const nlohmann::json& reference) const {
-  size_t count = 1;
-  for (const auto& dimension : reference["shape"]) count *= dimension.get<size_t>();
-  const auto begin = data.begin() + reference["offset"].get<std::ptrdiff_t>();
-  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
-}
-
-Golden load_golden(const std::string& name) {
-  const fs::path dir = golden_directory(name);
-  const nlohmann::json json = nlohmann::json::parse(read_file(dir / "golden.json"));
-  Golden golden;
-  golden.name = name;
-  golden.tolerance = json["tolerance"];
-  const std::string bytes = read_file(dir / "golden.f32");
-  golden.data.resize(bytes.size() / sizeof(float));
-  std::memcpy(golden.data.data(), bytes.data(), golden.data.size() * sizeof(float));
-  for (const auto& item : json["cases"]) {
-    GoldenCase c;
-    c.prompt = item["prompt"].get<std::vector<int32_t>>();
-    const auto read = [&](const nlohmann::json& values) {
-      c.logits = golden.array(values["logits"]);
-      c.router = values["router"];
-      if (values.contains("dsa")) c.dsa = values["dsa"];
-      return c;
-    };
-    const nlohmann::json modes = item.value("modes", nlohmann::json::object());
-    for (const auto& [mode, values] : modes.items()) {
-      golden.modes[mode].push_back(read(values));
-    }
-    c.greedy = item["greedy"].get<std::vector<int32_t>>();
-    c.margins = item["greedy_margin"].get<std::vector<double>>();
-    golden.cases.push_back(read(item));
-  }
-  return golden;
-}
-
-double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
-  CHECK(got.size() == expected.size(), "{} values, expected {}", got.size(), expected.size());
-  double difference = 0;
-  double largest = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double delta = std::abs(double(got[i]) - double(expected[i]));
-    if (!(delta <= difference)) difference = delta;  // a NaN stays
-    largest = std::max(largest, std::abs(double(expected[i])));
-  }
-  return largest > 0 ? difference / largest : difference;
+Golden golden_named(const std::string& name) {
+  return value_or_die(load_golden(golden_directory(name)));
 }
 
 namespace {

@@ -5,10 +5,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "asap/model/golden.h"
 #include "asap/runtime/local_instance.h"
 #include "asap/transport/link_loop.h"
 
@@ -18,27 +18,8 @@ std::string golden_directory(const std::string& name);
 // Names of all goldens of the repository.
 std::vector<std::string> golden_names();
 
-struct GoldenCase {
-  std::vector<int32_t> prompt;
-  std::vector<float> logits;    // [vocab] of the last prompt position
-  std::vector<int32_t> greedy;  // the next tokens
-  std::vector<double> margins;  // of each: (best - second) / max|logit|
-  nlohmann::json router;        // layer -> {ids, weights}
-  nlohmann::json dsa;           // layer -> {selected}
-};
-
-struct Golden {
-  std::string name;
-  nlohmann::json tolerance;  // {fp32, bf16}
-  std::vector<GoldenCase> cases;
-  std::map<std::string, std::vector<GoldenCase>> modes;  // the same prompts, without greedy tokens
-  std::vector<float> data;                               // golden.f32
-  std::vector<float> array(const nlohmann::json& reference) const;
-};
-Golden load_golden(const std::string& name);
-
-// max|Δ| / max|expected|.
-double relative_error(const std::vector<float>& got, const std::vector<float>& expected);
+// The golden of that name; aborts if it cannot be read.
+Golden golden_named(const std::string& name);
 
 struct Setup {
   std::string model;  // directory

@@ -34,7 +34,7 @@ void PrintTo(const Model& model, std::ostream* out) {
 class InvarianceTest : public testing::TestWithParam<Model> {
  protected:
   InvarianceTest()
-      : golden_(load_golden(GetParam().golden)),
+      : golden_(golden_named(GetParam().golden)),
         bench_({.model = golden_directory(GetParam().golden),
                 .d = 1,
                 .t = GetParam().t,
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(models()),
 
 // Threads of a device are no part of the result either.
 TEST(Invariance, ThreadsOfADevice) {
-  const Golden golden = load_golden("deepseek_v32_bf16");
+  const Golden golden = golden_named("deepseek_v32_bf16");
   const Prompt prompt{golden.cases.back().prompt, 4};
   std::vector<Outcome> outcomes;
   for (const int threads : {1, 2, 5}) {

@@ -45,6 +45,7 @@ int run_cli(int argc, char** argv, const Platform& platform) {
       {"serve", "Serve a model over an OpenAI-compatible HTTP API", nullptr},
       {"run", "Run one request and print its tokens", nullptr},
       {"inspect", "Describe a checkpoint: architecture, sizes, bytes per device", nullptr},
+      {"verify", "Check engines against golden checkpoints with expected results", nullptr},
       {"worker", "One device of an instance; started by serve and run", nullptr},
   };
   for (Command& command : commands) {
@@ -53,7 +54,8 @@ int run_cli(int argc, char** argv, const Platform& platform) {
   commands[0].action = add_serve(*commands[0].app, platform);
   commands[1].action = add_run(*commands[1].app, platform);
   commands[2].action = add_inspect(*commands[2].app);
-  commands[3].action = add_worker(*commands[3].app, platform);
+  commands[3].action = add_verify(*commands[3].app, platform);
+  commands[4].action = add_worker(*commands[4].app, platform);
   return parse_and_run(app, argc, argv, commands);
 }
 

@@ -1,5 +1,5 @@
-// The command line: asap serve | run | inspect | worker. Names and meanings follow vLLM's where it
-// has the flag.
+// The command line: asap serve | run | inspect | verify | worker. Names and meanings follow vLLM's
+// where it has the flag.
 #pragma once
 
 #include "asap/runtime/worker.h"

@@ -83,7 +83,7 @@ void print_devices(const EngineConfig& config, const ModelSpec& s) {
 
 // Weights are optional here: a config.json alone can be inspected.
 Status inspect(const InspectFlags& flags) {
-  ASAP_ASSIGN(const ModelSpec spec, load_spec(flags.config.model));
+  ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(flags.config)));
   ASAP_TRY(make_plan(flags.config, spec, static_cast<int>(available_cpus().size())));
   print_model(flags.config.model, spec);
   print_devices(flags.config, spec);

@@ -64,7 +64,7 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
 }
 
 int print_config(const EngineConfig& config) {
-  const auto spec = load_spec(config.model);
+  const auto spec = load_spec(source_of(config));
   if (!spec) return report(spec.error());
   const auto plan = make_plan(config, *spec, static_cast<int>(available_cpus().size()));
   if (!plan) return report(plan.error());

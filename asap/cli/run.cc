@@ -1,14 +1,13 @@
 // asap run: one request, without HTTP.
-#include <condition_variable>
 #include <cstdio>
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/model/tokenizer.h"
 #include "asap/runtime/make_engine.h"
+#include "asap/runtime/run_requests.h"
 
 namespace asap {
 
@@ -52,44 +51,6 @@ Result<std::vector<int32_t>> parse_tokens(const std::string& text) {
   return out;
 }
 
-struct Answer {
-  std::vector<int32_t> tokens;
-  std::vector<float> logits;
-  double ttft_ms = 0;
-};
-
-// Submits and waits for the last event.
-Result<Answer> run_request(Engine& engine, EngineRequest request) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  Answer answer;
-  Error error;
-  Finish finish = Finish::none;
-  const auto handle = engine.submit(std::move(request), [&](TokenEvent event) {
-    const std::lock_guard lock(mutex);
-    if (event.token >= 0) {
-      if (answer.tokens.empty()) answer.ttft_ms = (event.emitted - event.arrived).to_millis();
-      answer.tokens.push_back(event.token);
-    }
-    if (!event.logits.empty()) answer.logits = std::move(event.logits);
-    finish = event.finish;
-    error = event.error;
-    changed.notify_one();
-  });
-  if (!handle) return tl::unexpected<Error>(handle.error());
-  std::unique_lock lock(mutex);
-  while (finish == Finish::none && !interrupted()) {
-    changed.wait_for(lock, std::chrono::milliseconds(100));
-  }
-  if (finish == Finish::error) return tl::unexpected<Error>(error);
-  if (finish == Finish::none) {
-    lock.unlock();
-    engine.cancel(*handle);
-    return fail(Code::unavailable, "interrupted");
-  }
-  return answer;
-}
-
 Status dump_logits(const std::string& path, const std::vector<float>& logits) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(logits.data()),
@@ -123,13 +84,16 @@ Result<Answer> answer_of(RunFlags& flags, const Platform& platform,
   options.trace_file = flags.trace_file;
   options.interrupted = &interrupted;
   ASAP_ASSIGN(const auto engine, make_engine(flags.config, platform, options));
-  return run_request(*engine, std::move(request));
+  std::vector<EngineRequest> requests;
+  requests.push_back(std::move(request));
+  ASAP_ASSIGN(auto answers, run_requests(*engine, std::move(requests), &interrupted));
+  return std::move(answers.front());
 }
 
 void print_answer(const RunFlags& flags, const Answer& answer, const std::string& text) {
   if (flags.json) {
     const nlohmann::json out = {
-        {"token_ids", answer.tokens}, {"text", text}, {"ttft_ms", answer.ttft_ms}};
+        {"token_ids", answer.tokens}, {"text", text}, {"ttft_ms", answer.ttft.to_millis()}};
     std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
@@ -137,7 +101,7 @@ void print_answer(const RunFlags& flags, const Answer& answer, const std::string
   for (const int32_t id : answer.tokens) ids += fmt::format("{}{}", ids.empty() ? "" : ",", id);
   std::printf("tokens: %s\n", ids.c_str());
   if (!text.empty()) std::printf("text: %s\n", text.c_str());
-  std::printf("ttft: %.2f ms\n", answer.ttft_ms);
+  std::printf("ttft: %.2f ms\n", answer.ttft.to_millis());
 }
 
 int run(RunFlags& flags, const Platform& platform) {

@@ -1,18 +1,11 @@
 #include "asap/model/spec.h"
 
-#include <filesystem>
-
 #include "asap/model/families/common.h"
 #include "asap/model/families/family.h"
-#include "asap/model/read_file.h"
 
 namespace asap {
 
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr uint64_t kMaxConfigBytes = 16 << 20;
 
 std::string supported_families() {
   std::string out;
@@ -56,20 +49,6 @@ void check_spec(JsonReader& config, const ModelSpec& spec) {
   }
 }
 
-// Chat models often list further end tokens only in generation_config.json; where it names some,
-// they count.
-Status read_generation_config(const fs::path& path, ModelSpec* spec) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return {};
-  ASAP_ASSIGN(const std::string text, read_file(path.string(), kMaxConfigBytes));
-  ASAP_ASSIGN(const nlohmann::json object, parse_json_object(text, path.string()));
-  JsonReader config(object, path.string());
-  const std::vector<int> ids = config.integers_or_empty("eos_token_id", 0, kMaxVocab);
-  ASAP_TRY(config.status());
-  if (!ids.empty()) spec->eos_ids = ids;
-  return {};
-}
-
 }  // namespace
 
 Result<ModelSpec> parse_spec(const std::string& text, const std::string& file) {
@@ -86,16 +65,15 @@ Result<ModelSpec> parse_spec(const std::string& text, const std::string& file) {
   return spec;
 }
 
-Result<ModelSpec> load_spec(const std::string& directory) {
-  std::error_code error;
-  if (!fs::is_directory(directory, error)) {
-    return fail(Code::not_found, "{}: no such model directory", directory);
-  }
-  const std::string path = (fs::path(directory) / "config.json").string();
-  ASAP_ASSIGN(const std::string text, read_file(path, kMaxConfigBytes));
-  ASAP_ASSIGN(ModelSpec spec, parse_spec(text, path));
-  ASAP_TRY(read_generation_config(fs::path(directory) / "generation_config.json", &spec));
-  return spec;
+// Chat models often list further end tokens only in generation_config.json; where it names some,
+// they count.
+Status parse_generation_config(const std::string& text, const std::string& file, ModelSpec* spec) {
+  ASAP_ASSIGN(const nlohmann::json object, parse_json_object(text, file));
+  JsonReader config(object, file);
+  const std::vector<int> ids = config.integers_or_empty("eos_token_id", 0, kMaxVocab);
+  ASAP_TRY(config.status());
+  if (!ids.empty()) spec->eos_ids = ids;
+  return {};
 }
 
 }  // namespace asap

@@ -162,5 +162,7 @@ struct ModelSpec {
 Result<ModelSpec> load_spec(const std::string& directory);
 // The same from the text of config.json; `file` names it in messages.
 Result<ModelSpec> parse_spec(const std::string& text, const std::string& file);
+// What generation_config.json adds: end tokens.
+Status parse_generation_config(const std::string& text, const std::string& file, ModelSpec* spec);
 
 }  // namespace asap

@@ -10,11 +10,12 @@
 namespace asap {
 
 // Names of config_to_json; the same names as the flags.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineConfig, model, data_parallel_size, tensor_parallel_size,
-                                   num_moe_ranks, stages, max_num_batched_tokens, max_num_seqs,
-                                   max_model_len, kv_cache_tokens, batch_wait_ms,
-                                   max_num_queued_reqs, threads_per_device, watchdog_timeout_s, ops,
-                                   dtype, return_logits, trace, trace_events)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineConfig, model, config_file, data_parallel_size,
+                                   tensor_parallel_size, num_moe_ranks, stages,
+                                   max_num_batched_tokens, max_num_seqs, max_model_len,
+                                   kv_cache_tokens, batch_wait_ms, max_num_queued_reqs,
+                                   threads_per_device, watchdog_timeout_s, ops, dtype,
+                                   return_logits, trace, trace_events)
 
 namespace {
 
@@ -28,6 +29,10 @@ struct Range {
 };
 
 }  // namespace
+
+ModelSource source_of(const EngineConfig& config) {
+  return {config.model, config.config_file};
+}
 
 Status check_config(const EngineConfig& config) {
   const Range ranges[] = {

@@ -7,13 +7,15 @@
 
 #include "asap/base/result.h"
 #include "asap/compute/ops.h"
+#include "asap/model/model_source.h"
 #include "asap/model/spec.h"
 #include "asap/wire/geometry.h"
 
 namespace asap {
 
 struct EngineConfig {
-  std::string model;  // checkpoint directory
+  std::string model;                        // checkpoint directory
+  std::string config_file = "config.json";  // in that directory
 
   int data_parallel_size = 1;    // D
   int tensor_parallel_size = 1;  // T
@@ -35,6 +37,9 @@ struct EngineConfig {
   bool trace = false;
   int trace_events = 1 << 16;  // kept per agent, the newest
 };
+
+// The model that the configuration names.
+ModelSource source_of(const EngineConfig& config);
 
 // Ranges and combinations that need no model. Errors name the flag, the value and the remedy.
 Status check_config(const EngineConfig& config);

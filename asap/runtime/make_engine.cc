@@ -220,7 +220,7 @@ class LocalEngine final : public SchedulerEngine {
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Platform& platform,
                                             const EngineOptions& options) {
-  ASAP_ASSIGN(const ModelSpec spec, load_spec(config.model));
+  ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(config)));
   EngineConfig resolved = config;
   const int cores = static_cast<int>(available_cpus().size());
   if (options.in_process && resolved.threads_per_device == 0) resolved.threads_per_device = cores;

@@ -46,7 +46,7 @@ struct Device {
 
 Status open_device(const WorkerRole& role, const Platform& platform, Device* device) {
   ASAP_ASSIGN(device->config, config_from_json(device->control->config_json()));
-  ASAP_ASSIGN(device->spec, load_spec(device->config.model));
+  ASAP_ASSIGN(device->spec, load_spec(source_of(device->config)));
   const int cores = static_cast<int>(available_cpus().size());
   ASAP_ASSIGN(device->plan, make_plan(device->config, device->spec, cores));
   const Geometry& g = device->control->geometry();
