@@ -5,7 +5,7 @@ FUZZ_SECONDS ?= 60
 CCACHE := $(shell command -v ccache)
 
 .DEFAULT_GOAL := build
-.PHONY: setup build test demo bench format fuzz clean
+.PHONY: setup build test test-transformers demo bench format fuzz clean
 
 setup:
 	@tools/setup.sh
@@ -17,6 +17,18 @@ build: setup
 # PRESET=asan, tsan or ubsan tests under that sanitizer.
 test: build
 	ctest --preset $(PRESET) --parallel $(JOBS)
+
+# Compares with Hugging Face's transformers and writes docs/verification.md. Installs the pinned library into a virtual
+# environment: 5.6 GB, since torch comes with CUDA.
+VENV := build/venv-transformers
+test-transformers: build $(VENV)/installed
+	$(VENV)/bin/python tests/golden/transformers_compare.py --asap build/$(PRESET)/asap --document docs/verification.md
+
+$(VENV)/installed: tests/golden/transformers_requirements.txt
+	@tools/setup.sh transformers
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --requirement $<
+	touch $@
 
 # Serves the bundled model, sends prompts of very different lengths at once, prints completions and TTFT.
 demo: build

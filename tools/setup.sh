@@ -2,9 +2,10 @@
 # Installs the Debian or Ubuntu packages that ASAP is built from, if any is missing. Idempotent and quiet when nothing is
 # to do; docs/dependencies.md says why each package is here.
 #
-#   tools/setup.sh           what building, testing and the demonstration need
-#   tools/setup.sh format    clang-format
-#   tools/setup.sh fuzz      clang, whose libFuzzer drives the fuzz targets
+#   tools/setup.sh                what building, testing and the demonstration need
+#   tools/setup.sh format         clang-format
+#   tools/setup.sh fuzz           clang, whose libFuzzer drives the fuzz targets
+#   tools/setup.sh transformers   what `make test-transformers` makes its virtual environment with
 set -euo pipefail
 
 packages_for() {
@@ -17,8 +18,9 @@ packages_for() {
       ;;
     format) echo clang-format ;;
     fuzz) echo clang ;;
+    transformers) echo python3-venv ;;
     *)
-      echo "setup: \"$1\" is not a set of packages; use build, format or fuzz" >&2
+      echo "setup: \"$1\" is not a set of packages; use build, format, fuzz or transformers" >&2
       exit 2
       ;;
   esac

@@ -4,10 +4,10 @@
     make test-transformers                                       # installs the pinned library, then runs this
     tests/golden/transformers_compare.py [--asap BINARY] [--out FOLDER] [--document FILE] [CASE...]
 
-For every class: a tiny model with random weights is built and saved by the library, so names, dtypes, shards and config keys
-are its own; loaded again in float64; and run. What it computed is written beside the checkpoint as a golden (README.md has the
-format), and `asap verify` compares the engine with all of them. Before that, each golden of this folder is loaded into its
-class: the library then has to give the expected results of that golden.
+For every class: a tiny model with random weights is built and saved by the library, so names, dtypes, shards and
+config keys are its own; loaded again in float64; and run. What it computed is written beside the checkpoint as a
+golden (README.md has the format), and `asap verify` compares the engine with all of them. Before that, each golden of
+this folder is loaded into its class: the library then has to give the expected results of that golden.
 """
 
 import argparse
@@ -81,7 +81,8 @@ MLA = COMMON | {
     "moe_intermediate_size": 10,
     "first_k_dense_replace": 1,
 }
-# With few index heads none of them may like a key; several such keys have a score of exactly 0, and their order is undefined.
+# With few index heads it happens that none of them likes a key. All such keys have a score of exactly 0, and which of
+# them is chosen is undefined.
 DSA = MLA | {"index_n_heads": 8, "index_head_dim": 128, "index_topk": 8}
 GQA = COMMON | {"num_key_value_heads": 2, "num_experts_per_tok": 3}
 
@@ -136,14 +137,14 @@ CASES = {
         "head_dim": 16, "use_qk_norm": False, "attention_bias": True, "first_k_dense_replace": 1,
         "n_routed_experts": 12, "moe_intermediate_size": 10, "rope_parameters": rope(1e6, partial_rotary_factor=0.5)},
         "no q/k norm, one group", BF16),
-    # The class always rotates the indexer in pairs and drops nothing from config.json: say there what it does.
+    # The class always rotates the indexer in pairs; released config.json files say so.
     "glm_moe_dsa": Case("GlmMoeDsa", DSA | {
         "num_hidden_layers": 5, "indexer_types": ["full", "shared", "full", "shared", "shared"],
         "rope_parameters": rope(8e6), "indexer_rope_interleave": True},
         "layers that share the selection of an earlier one, indexer rotated in pairs"),
     "glm_moe_dsa_freq": Case("GlmMoeDsa", DSA | {
         "num_hidden_layers": 5, "index_topk_freq": 2, "rope_parameters": rope(8e6)},
-        "sharing given as a frequency, nothing said of the indexer's rotation", BF16),
+        "sharing given as a frequency, nothing said of the indexer's rotation", BF16, edit={"indexer_types": None}),
     "qwen2_moe": Case("Qwen2Moe", GQA | {
         "num_experts": 8, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24,
         "rope_parameters": rope(1e6)},
@@ -203,8 +204,8 @@ CASES = {
 
 
 class Float64(torch.overrides.TorchFunctionMode):
-    """Computes in float64 whatever the library asks to be float32, also the frequencies of a model that is being loaded;
-    and notes how close each choice of experts, groups or keys was."""
+    """Computes in float64 whatever the library asks to be float32, also the frequencies of a model that is being
+    loaded; and notes how close each choice of experts, groups or keys was."""
 
     def __init__(self):
         super().__init__()
@@ -306,8 +307,8 @@ class Model:
 
 
 def make_prompt(exact, narrow, length, generator):
-    """Random tokens, each the one of CANDIDATES whose experts and keys are chosen most clearly, and equally by the narrower
-    type. All are run at once, as so many continuations of what there is so far."""
+    """Random tokens, each the one of CANDIDATES whose experts and keys are chosen most clearly, and equally by the
+    narrower type. All are run at once, as so many continuations of what there is so far."""
     prompt, caches = [], [None, None]
     while len(prompt) < length:
         tokens = torch.randint(0, VOCAB - PADDED_ROWS, (CANDIDATES, 1), generator=generator)
@@ -321,8 +322,8 @@ def make_prompt(exact, narrow, length, generator):
 
 
 def randomise(model, case, generator):
-    """Gives every parameter a value that matters: the library's start values leave norms at 1, biases at 0 and every softmax
-    flat."""
+    """Gives every parameter a value that matters: the library's start values leave norms at 1, biases at 0 and every
+    softmax flat."""
     def normal(tensor, deviation, mean=0.0):
         tensor.copy_(torch.randn(tensor.shape, generator=generator) * deviation + mean)
 
@@ -425,8 +426,8 @@ def tolerance(f32, bf16):
 
 
 def compute(name, case, folder):
-    """Prompts with their results in float64, none of whose decisions is too close to be a test; and the drift of float32 and
-    bfloat16."""
+    """Prompts with their results in float64, none of whose decisions is too close to be a test; and the drift of
+    float32 and bfloat16."""
     exact, single, narrow = (Model(folder, dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16))
     generator = torch.Generator().manual_seed(case.seed)
     cases, drifts = [], (Drift(), Drift())
@@ -518,7 +519,7 @@ def multiply_out(source, target):
 
 
 def check_golden(folder):
-    """(class, largest relative deviation of the library from that golden, whether experts, keys and tokens are equal)."""
+    """Class, largest relative deviation of the library from that golden, whether experts, keys, tokens are equal."""
     golden = json.loads((folder / "golden.json").read_text())
     data = numpy.fromfile(folder / "golden.f32", dtype="<f4")
     array = lambda of: data[of["offset"]:of["offset"] + math.prod(of["shape"])].reshape(of["shape"])
@@ -553,10 +554,37 @@ def check_goldens():
 
 
 def run_verify(asap, folder):
-    command = [asap, "verify", str(folder), "--format", "markdown"]
+    """Rows of `asap verify`: one for each engine (kernels, type, geometry) on each checkpoint."""
+    command = [asap, "verify", str(folder), "--format", "json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    print(done.stdout)
-    return done.stdout.strip(), done.returncode == 0
+    if not done.stdout.startswith("["):
+        sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}, no report")
+    return json.loads(done.stdout)
+
+
+def engine_table(rows, folder):
+    """A line for each checkpoint: the worst of its engines beside the library itself in that type."""
+    headings = ["checkpoint", "class", "stored", "covers", "float32: engine", "library", "bfloat16: engine", "library",
+                "tokens", "verdict"]
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    for name, case in CASES.items():
+        mine = [row for row in rows if row["checkpoint"] == name]
+        if not mine:
+            continue
+        golden = json.loads((folder / name / "golden.json").read_text())
+        narrow = [row for row in mine if row["dtype"] == "bfloat16"]
+        wide = [row for row in mine if row["dtype"] != "bfloat16"]
+        failed = [f"{row['ops']} {row['dtype']}, {row['geometry']}: {row['problem']}"
+                  for row in mine if not row["passed"]]
+        errors = lambda some: [row["logits_error"] for row in some if row["logits_error"] is not None] or [math.nan]
+        worst = lambda some: f"{max(errors(some)):.1e}"
+        library = lambda kind: f"{golden['measured'][kind]['logits']:.1e}"
+        lines.append("| " + " | ".join([
+            f"`{name}`", f"`{case.family}ForCausalLM`", golden["storage"], case.covers,
+            worst(wide), library("f32"), worst(narrow), library("bf16"),
+            f"{min(row['greedy_equal'] for row in wide)}/{wide[0]['greedy_total']}",
+            "; ".join(failed) or f"{len(mine)} engines pass"]) + " |")
+    return "\n".join(lines)
 
 
 def replace_block(text, name, body):
@@ -584,7 +612,10 @@ def main():
     for name in names:
         make_case(name, CASES[name], args.out / name)
     goldens, goldens_ok = check_goldens() if not args.cases else ("", True)
-    table, engine_ok = run_verify(args.asap, args.out)
+    rows = run_verify(args.asap, args.out)
+    engine_ok = all(row["passed"] for row in rows)
+    table = engine_table(rows, args.out)
+    print(table)
     if args.document:
         versions = (f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, Python "
                     f"{platform.python_version()}; {datetime.date.today()}.")
