@@ -23,8 +23,8 @@ constexpr int kMaxFunctionLines = 70;
 constexpr int kMaxFileLines = 800;
 
 // A folder of asap/ may include itself and folders before it.
-const Names kFolders = {"base",      "wire",    "policy", "model", "compute",
-                        "transport", "runtime", "serve",  "sim",   "cli"};
+const Names kFolders = {"base",    "wire",  "policy", "model", "compute", "transport",
+                        "runtime", "serve", "load",   "sim",   "cli"};
 // Folders that may include less than their rank allows.
 struct Only {
   std::string_view folder;

@@ -16,8 +16,9 @@ namespace {
 struct Command {
   const char* name;
   const char* help;
-  std::function<int()> action;
+  std::function<std::function<int()>(CLI::App&)> add;  // adds its flags, gives its action
   CLI::App* app = nullptr;
+  std::function<int()> action = nullptr;
 };
 
 int parse_and_run(CLI::App& app, int argc, char** argv, std::vector<Command>& commands) {
@@ -41,21 +42,22 @@ int run_cli(int argc, char** argv, const Platform& platform) {
   CLI::App app("ASAP: asynchronous, disaggregated prefill for Mixture-of-Experts models");
   app.set_version_flag("--version", "asap 0.1.0");
   app.require_subcommand(1);
+  const auto with_platform = [&](auto add) {
+    return [add, &platform](CLI::App& command) { return add(command, platform); };
+  };
   std::vector<Command> commands = {
-      {"serve", "Serve a model over an OpenAI-compatible HTTP API", nullptr},
-      {"run", "Run one request and print its tokens", nullptr},
-      {"inspect", "Describe a checkpoint: architecture, sizes, bytes per device", nullptr},
-      {"verify", "Check engines against golden checkpoints with expected results", nullptr},
-      {"worker", "One device of an instance; started by serve and run", nullptr},
+      {"serve", "Serve a model over an OpenAI-compatible HTTP API", with_platform(add_serve)},
+      {"run", "Run one request and print its tokens", with_platform(add_run)},
+      {"inspect", "Describe a checkpoint: architecture, sizes, bytes per device", add_inspect},
+      {"verify", "Check engines against golden checkpoints with expected results",
+       with_platform(add_verify)},
+      {"bench", "Measure: load on a server", add_bench},
+      {"worker", "One device of an instance; started by serve and run", with_platform(add_worker)},
   };
   for (Command& command : commands) {
     command.app = app.add_subcommand(command.name, command.help);
+    command.action = command.add(*command.app);
   }
-  commands[0].action = add_serve(*commands[0].app, platform);
-  commands[1].action = add_run(*commands[1].app, platform);
-  commands[2].action = add_inspect(*commands[2].app);
-  commands[3].action = add_verify(*commands[3].app, platform);
-  commands[4].action = add_worker(*commands[4].app, platform);
   return parse_and_run(app, argc, argv, commands);
 }
 

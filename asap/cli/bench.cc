@@ -1,0 +1,210 @@
+// asap bench serve: load on any OpenAI-compatible server.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "asap/cli/commands.h"
+#include "asap/cli/options.h"
+#include "asap/load/report.h"
+#include "asap/load/slo_search.h"
+
+namespace asap {
+
+namespace {
+
+struct BenchFlags {
+  std::string base_url = "http://127.0.0.1:8000";
+  std::string endpoint = "/v1/completions";
+  std::string model;
+  std::string api_key;
+  std::string lengths = "constant:512";
+  std::string token_ids = "100:4000";
+  std::string output_file;
+  WorkloadSpec workload;
+  LoadOptions options;
+  double slo_ttft_ms = 0;
+  std::string slo_statistic = "mean";
+  double slo_tolerance = 0.05;
+};
+
+std::atomic<bool> interrupted = false;  // lock-free, so a handler may set it
+
+void on_interrupt(int) {
+  interrupted = true;
+}
+
+bool show_progress(const LoadProgress& p) {
+  constexpr int kWidth = 30;
+  if (interrupted) return false;
+  if (::isatty(STDERR_FILENO) == 0) return true;
+  const int filled = p.total > 0 ? p.done * kWidth / p.total : 0;
+  std::fprintf(stderr, "\r[%-*s] %d/%d done, %d in flight, %d failed, %.0f s ", kWidth,
+               std::string(static_cast<size_t>(filled), '#').c_str(), p.done, p.total,
+               p.sent - p.done, p.failed, p.seconds);
+  return true;
+}
+
+void end_progress() {
+  if (::isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);
+}
+
+Result<std::pair<int, int>> id_range(const std::string& text) {
+  int low = 0;
+  int high = 0;
+  char end = 0;
+  if (std::sscanf(text.c_str(), "%d:%d%c", &low, &high, &end) != 2 || low < 0 || high <= low) {
+    return fail(Code::invalid,
+                "--token-ids {}: use LOW:HIGH, ids from LOW up to, not including, "
+                "HIGH",
+                text);
+  }
+  return std::pair(low, high);
+}
+
+Result<LoadReport> run_once(const BenchFlags& flags, const Target& target, double rate) {
+  WorkloadSpec spec = flags.workload;
+  spec.rate = rate;
+  ASAP_ASSIGN(const std::vector<Arrival> workload, make_workload(spec));
+  ASAP_ASSIGN(const LoadResult result, run_load(target, workload, flags.options, show_progress));
+  end_progress();
+  return make_report(result);
+}
+
+double statistic(const LoadReport& report, const std::string& name) {
+  if (name == "mean") return report.ttft.mean;
+  if (name == "p50") return report.ttft.p50;
+  return name == "p90" ? report.ttft.p90 : report.ttft.p99;
+}
+
+// Meets the limit only if nothing was refused, lost or left over.
+bool meets(const BenchFlags& flags, const LoadReport& report) {
+  return report.finished == report.requests &&
+         statistic(report, flags.slo_statistic) <= flags.slo_ttft_ms;
+}
+
+Status search(const BenchFlags& flags, const Target& target, nlohmann::ordered_json* out) {
+  SloSearch search(flags.workload.rate, flags.slo_tolerance);
+  std::printf("%10s %10s %10s %10s %10s %12s\n", "rate/s", "mean", "p50", "p90", "p99", "verdict");
+  while (const auto rate = search.next()) {
+    ASAP_ASSIGN(const LoadReport report, run_once(flags, target, *rate));
+    if (interrupted) return fail(Code::unavailable, "interrupted");
+    const bool met = meets(flags, report);
+    std::printf("%10.3f %10.1f %10.1f %10.1f %10.1f %12s\n", *rate, report.ttft.mean,
+                report.ttft.p50, report.ttft.p90, report.ttft.p99, met ? "met" : "missed");
+    std::fflush(stdout);
+    nlohmann::ordered_json row = json_of(report);
+    row["request_rate"] = *rate;
+    row["met"] = met;
+    (*out)["runs"].push_back(row);
+    search.record(met);
+  }
+  std::printf("highest rate with %s TTFT <= %.0f ms: %.3f requests/s\n",
+              flags.slo_statistic.c_str(), flags.slo_ttft_ms, search.best());
+  (*out)["slo_request_rate"] = search.best();
+  return {};
+}
+
+Status bench(BenchFlags flags) {
+  ASAP_ASSIGN(Target target, parse_base_url(flags.base_url));
+  target.path = target.path.substr(0, target.path.rfind("/v1/")) + flags.endpoint;
+  target.api_key = flags.api_key;
+  target.model = flags.model;
+  if (target.model.empty()) {
+    ASAP_ASSIGN(target.model, first_model(target));
+  }
+  ASAP_ASSIGN(flags.workload.lengths, parse_length_law(flags.lengths));
+  ASAP_ASSIGN(const auto ids, id_range(flags.token_ids));
+  flags.options.id_low = ids.first;
+  flags.options.id_high = ids.second;
+  flags.options.length_divisor = flags.workload.length_divisor;
+  flags.options.seed = flags.workload.seed;
+  std::signal(SIGINT, on_interrupt);
+  nlohmann::ordered_json out = {{"base_url", flags.base_url},
+                                {"endpoint", flags.endpoint},
+                                {"trace", flags.workload.trace_file},
+                                {"lengths", flags.workload.trace_file.empty() ? flags.lengths : ""},
+                                {"length_divisor", flags.workload.length_divisor},
+                                {"row_offset", flags.workload.row_offset},
+                                {"seed", flags.workload.seed}};
+  if (flags.slo_ttft_ms > 0) {
+    ASAP_TRY(search(flags, target, &out));
+  } else {
+    ASAP_ASSIGN(const LoadReport report, run_once(flags, target, flags.workload.rate));
+    std::printf("%s", text_of(report).c_str());
+    out["request_rate"] = flags.workload.rate;
+    out.update(json_of(report));
+  }
+  if (flags.output_file.empty()) return {};
+  std::ofstream file(flags.output_file);
+  file << out.dump(1) << "\n";
+  if (!file) return fail(Code::internal, "--output-file {}: cannot be written", flags.output_file);
+  return {};
+}
+
+void add_workload_flags(CLI::App& app, BenchFlags& flags) {
+  WorkloadSpec& w = flags.workload;
+  app.add_option("--trace", w.trace_file, "CSV or JSON lines with arrival times and lengths");
+  app.add_option("--arrival-column", w.arrival_column, "Column of a CSV trace with seconds");
+  app.add_option("--lengths", flags.lengths,
+                 "Without a trace: constant:N, uniform:LO:HI, lognormal:MU:SIGMA:MIN:MAX");
+  app.add_option("--request-rate", w.rate, "Requests per second")->check(CLI::Range(1e-3, 1e5));
+  app.add_flag("--native-rate", w.native_rate, "A trace's own times instead of --request-rate");
+  app.add_option("--burstiness", w.burstiness, "Shape of the gamma law of gaps; 1 is Poisson")
+      ->check(CLI::Range(1e-2, 1e3));
+  app.add_option("--duration", w.seconds, "Seconds of arrivals")->check(CLI::Range(0.1, 1e6));
+  app.add_option("--num-prompts", w.max_requests, "At most so many requests; 0: no limit");
+  app.add_option("--row-offset", w.row_offset, "Rows of a trace to skip")
+      ->check(CLI::Range(0, 1 << 30));
+  app.add_option("--length-divisor", w.length_divisor, "Divides prompt lengths")
+      ->check(CLI::Range(1e-3, 1e6));
+  app.add_option("--max-prompt-tokens", w.max_prompt_tokens,
+                 "Longer prompts are left out; 0: no limit");
+  app.add_option("--max-tokens", w.output_tokens, "Tokens to generate; 0: as the trace says")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--seed", w.seed, "Seed of arrivals, lengths and prompts");
+}
+
+std::function<int()> add_bench_serve(CLI::App& app) {
+  auto flags = std::make_shared<BenchFlags>();
+  app.add_option("--base-url", flags->base_url, "Server, http://HOST:PORT");
+  app.add_option("--endpoint", flags->endpoint, "Path of the API")
+      ->check(CLI::IsMember({"/v1/completions", "/v1/chat/completions"}));
+  app.add_option("--model", flags->model,
+                 "Name of the model in requests; default: the first that the server lists");
+  app.add_option("--api-key", flags->api_key, "Bearer token");
+  add_workload_flags(app, *flags);
+  app.add_option("--token-ids", flags->token_ids, "LOW:HIGH, range of the ids of prompts");
+  app.add_flag("--text-prompts", flags->options.text_prompts,
+               "Words instead of token ids, for servers that take no ids");
+  app.add_option("--grace", flags->options.grace_seconds,
+                 "Seconds to wait for answers after the last arrival")
+      ->check(CLI::Range(0.0, 1e5));
+  app.add_option("--max-connections", flags->options.max_connections, "Requests in flight")
+      ->check(CLI::Range(1, 60000));
+  app.add_option("--slo-ttft-ms", flags->slo_ttft_ms,
+                 "Search for the highest rate whose TTFT meets this; starts at --request-rate");
+  app.add_option("--slo-statistic", flags->slo_statistic, "What has to meet it")
+      ->check(CLI::IsMember({"mean", "p50", "p90", "p99"}));
+  app.add_option("--slo-tolerance", flags->slo_tolerance, "Ratio at which the search ends")
+      ->check(CLI::Range(1e-3, 1.0));
+  app.add_option("--output-file", flags->output_file, "JSON with all figures");
+  return [flags] {
+    const Status status = bench(*flags);
+    return status ? 0 : report(status.error());
+  };
+}
+
+}  // namespace
+
+std::function<int()> add_bench(CLI::App& app) {
+  app.require_subcommand(1);
+  CLI::App* serve = app.add_subcommand("serve", "Open-loop load on an OpenAI-compatible server");
+  return add_bench_serve(*serve);
+}
+
+}  // namespace asap

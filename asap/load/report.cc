@@ -1,0 +1,144 @@
+#include "asap/load/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace asap {
+
+namespace {
+
+constexpr size_t kShownErrors = 5;
+
+// Nearest rank.
+double rank(const std::vector<double>& sorted, double p) {
+  const auto at = static_cast<size_t>(std::ceil(p * static_cast<double>(sorted.size())));
+  return sorted[std::min(sorted.size() - 1, at == 0 ? 0 : at - 1)];
+}
+
+bool counts(const RequestRecord& r) {
+  return r.end == RequestEnd::finished || r.end == RequestEnd::unfinished;
+}
+
+double ttft_ms(const RequestRecord& r, double end) {
+  return 1e3 * ((r.first >= 0 ? r.first : end) - r.scheduled);
+}
+
+std::vector<LengthBin> bins_of(const LoadResult& result) {
+  std::map<int, std::vector<double>> by_low;
+  for (const RequestRecord& r : result.requests) {
+    int low = 1;
+    while (low * 2 <= r.prompt_tokens) low *= 2;
+    if (counts(r)) by_low[low].push_back(ttft_ms(r, result.seconds));
+  }
+  std::vector<LengthBin> out;
+  for (auto& [low, times] : by_low) out.push_back({low, 2 * low, quantiles(std::move(times))});
+  return out;
+}
+
+std::vector<std::string> errors_of(const LoadResult& result) {
+  std::map<std::string, int> count;
+  for (const RequestRecord& r : result.requests) {
+    if (!r.error.empty()) ++count[r.error];
+  }
+  std::vector<std::pair<int, std::string>> order;
+  for (const auto& [text, n] : count) order.emplace_back(-n, text);
+  std::sort(order.begin(), order.end());
+  std::vector<std::string> out;
+  for (const auto& [n, text] : order) {
+    if (out.size() < kShownErrors) out.push_back(fmt::format("{} x {}", -n, text));
+  }
+  return out;
+}
+
+std::string line(const std::string& name, const Quantiles& q) {
+  return fmt::format("{:<18}{:>7}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}\n", name, q.count,
+                     q.mean, q.p50, q.p90, q.p99, q.max);
+}
+
+nlohmann::ordered_json json_of(const Quantiles& q) {
+  return {{"count", q.count}, {"mean", q.mean}, {"p50", q.p50},
+          {"p90", q.p90},     {"p99", q.p99},   {"max", q.max}};
+}
+
+}  // namespace
+
+Quantiles quantiles(std::vector<double> values) {
+  Quantiles out;
+  out.count = values.size();
+  if (values.empty()) return out;
+  std::sort(values.begin(), values.end());
+  for (const double value : values) out.mean += value / static_cast<double>(values.size());
+  out.p50 = rank(values, 0.5);
+  out.p90 = rank(values, 0.9);
+  out.p99 = rank(values, 0.99);
+  out.max = values.back();
+  return out;
+}
+
+LoadReport make_report(const LoadResult& result) {
+  LoadReport out;
+  out.requests = static_cast<int>(result.requests.size());
+  out.seconds = result.seconds;
+  std::vector<double> ttft, e2e, lag;
+  double prompt_tokens = 0;
+  for (const RequestRecord& r : result.requests) {
+    out.finished += r.end == RequestEnd::finished;
+    out.refused += r.end == RequestEnd::refused;
+    out.failed += r.end == RequestEnd::failed;
+    out.unfinished += r.end == RequestEnd::unfinished;
+    if (counts(r)) ttft.push_back(ttft_ms(r, result.seconds));
+    if (r.sent >= 0) lag.push_back(1e3 * (r.sent - r.scheduled));
+    if (r.end != RequestEnd::finished) continue;
+    e2e.push_back(1e3 * (r.finished - r.scheduled));
+    prompt_tokens += r.prompt_tokens;
+  }
+  out.request_rate = out.finished / std::max(1e-9, result.seconds);
+  out.prompt_token_rate = prompt_tokens / std::max(1e-9, result.seconds);
+  out.ttft = quantiles(std::move(ttft));
+  out.e2e = quantiles(std::move(e2e));
+  out.lag = quantiles(std::move(lag));
+  out.bins = bins_of(result);
+  out.errors = errors_of(result);
+  return out;
+}
+
+std::string text_of(const LoadReport& r) {
+  std::string out = fmt::format(
+      "requests   {} in {:.1f} s: {} finished, {} refused, {} failed, {} unfinished\n"
+      "throughput {:.2f} requests/s, {:.0f} prompt tokens/s\n\n",
+      r.requests, r.seconds, r.finished, r.refused, r.failed, r.unfinished, r.request_rate,
+      r.prompt_token_rate);
+  out += fmt::format("{:<18}{:>7}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "milliseconds", "count", "mean",
+                     "p50", "p90", "p99", "max");
+  out += line("TTFT", r.ttft);
+  for (const LengthBin& bin : r.bins) {
+    out += line(fmt::format("  {}-{} tokens", bin.low, bin.high - 1), bin.ttft);
+  }
+  out += line("end to end", r.e2e);
+  out += line("sent late by", r.lag);
+  for (const std::string& error : r.errors) out += fmt::format("error: {}\n", error);
+  return out;
+}
+
+nlohmann::ordered_json json_of(const LoadReport& r) {
+  nlohmann::ordered_json out = {{"requests", r.requests},
+                                {"finished", r.finished},
+                                {"refused", r.refused},
+                                {"failed", r.failed},
+                                {"unfinished", r.unfinished},
+                                {"duration_s", r.seconds},
+                                {"request_throughput", r.request_rate},
+                                {"prompt_token_throughput", r.prompt_token_rate},
+                                {"ttft_ms", json_of(r.ttft)},
+                                {"e2e_ms", json_of(r.e2e)},
+                                {"send_lag_ms", json_of(r.lag)},
+                                {"errors", r.errors}};
+  for (const LengthBin& bin : r.bins) {
+    out["ttft_ms_by_prompt_tokens"].push_back(
+        {{"low", bin.low}, {"high", bin.high}, {"ttft_ms", json_of(bin.ttft)}});
+  }
+  return out;
+}
+
+}  // namespace asap
