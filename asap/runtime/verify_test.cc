@@ -1,4 +1,4 @@
-// The verdict of `asap verify`; whole engines are verified by tests/verify_test.py.
+// The verdict of `asap verify`; whole engines are verified by tests/verify_cli_test.py.
 #include "asap/runtime/verify.h"
 
 #include <gmock/gmock.h>
