@@ -81,8 +81,9 @@ std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& r
   Prng order(run.seed);
   std::vector<Outcome> out(prompts.size());
   size_t finished = 0;
+  size_t submitted = 0;
   Instant now{1};
-  for (size_t i = 0; i < prompts.size(); ++i) {
+  const auto submit = [&](size_t i) {
     EngineRequest request;
     request.prompt = prompts[i].tokens;
     request.sampling.max_tokens = prompts[i].max_tokens;
@@ -100,10 +101,14 @@ std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& r
         },
         now);
     CHECK(handle.has_value(), "{}", handle.error().message);
-  }
+  };
   for (int idle = 0; finished < prompts.size();) {
-    const int done = instance.step(now, run.seed != 0 ? &order : nullptr);
-    const Instant next = link->deliver(now);
+    for (; submitted < prompts.size() && prompts[submitted].at <= now; ++submitted) {
+      submit(submitted);
+    }
+    const int done = instance.step(now, run.seed != 0 ? &order : nullptr, run.max_stall);
+    Instant next = link->deliver(now);
+    if (submitted < prompts.size()) next = std::min(next, prompts[submitted].at);
     idle = done > 0 || next != Instant::never() ? 0 : idle + 1;
     CHECK(idle < 10'000, "seed {}: nothing moves any more; {}", run.seed, instance.waiting_for());
     now = done > 0 || next == Instant::never() ? now + Duration::micros(1) : std::max(now, next);

@@ -37,6 +37,7 @@ struct Prompt {
   int max_tokens = 1;
   double temperature = 0;
   uint64_t seed = 0;
+  Instant at = {0};  // when it is submitted
 };
 
 struct Outcome {
@@ -56,6 +57,7 @@ class Bench {
     int max_batch_tokens = 0;  // 0: the setup's
     uint64_t seed = 0;         // of delays, message order and agent order; 0: none of them
     Duration max_delay = {0};
+    Duration max_stall = {0};  // of an agent, now and then
     Observer observer = nullptr;
   };
   // Submits all prompts at once and steps until all have finished. Aborts if nothing moves any

@@ -55,13 +55,29 @@ LocalInstance::LocalInstance(const EngineConfig& config, const EnginePlan& plan,
   }
 }
 
-int LocalInstance::step(Instant now, Prng* order) {
+int LocalInstance::step(Instant now, Prng* order, Duration max_stall) {
+  constexpr double kStallChance = 0.002;
   link_.deliver(now);
+  stalled_until_.resize(agents_.size());
   if (order != nullptr) {
-    for (size_t i = agents_.size(); i > 1; --i) std::swap(agents_[i - 1], agents_[order->below(i)]);
+    for (size_t i = agents_.size(); i > 1; --i) {
+      const size_t other = order->below(i);
+      std::swap(agents_[i - 1], agents_[other]);
+      std::swap(stalled_until_[i - 1], stalled_until_[other]);
+    }
   }
   int done = 0;
-  for (Agent* agent : agents_) done += agent->do_work(now);
+  for (size_t i = 0; i < agents_.size(); ++i) {
+    if (order != nullptr && max_stall.ns > 0 && order->chance(kStallChance)) {
+      const auto longest = static_cast<uint64_t>(max_stall.ns);
+      stalled_until_[i] = now + Duration{static_cast<int64_t>(order->below(longest))};
+    }
+    if (now < stalled_until_[i]) {
+      ++done;  // it will move on: time has to pass
+      continue;
+    }
+    done += agents_[i]->do_work(now);
+  }
   return done;
 }
 

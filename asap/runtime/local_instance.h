@@ -31,8 +31,10 @@ class LocalInstance {
                 const LocalWeights& weights, Ops& ops, Link& link,
                 std::span<TraceRing* const> rings);
 
-  // Steps every agent once, in an order drawn from `order` if given; how much was done.
-  int step(Instant now, Prng* order = nullptr);
+  // Steps every agent once, in an order drawn from `order` if given; how much was done. With
+  // `order`, an agent may now and then stand still for up to `max_stall`, as a process does whose
+  // core was taken.
+  int step(Instant now, Prng* order = nullptr, Duration max_stall = {0});
   Scheduler& scheduler() { return *scheduler_; }
   // Every attention rank reports its decisions (tests).
   void observe(const Observer& observer) {
@@ -46,6 +48,7 @@ class LocalInstance {
   std::vector<std::unique_ptr<ExpertRank>> experts_;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<Agent*> agents_;
+  std::vector<Instant> stalled_until_;  // by agent, in their present order
   Link& link_;
 };
 
