@@ -9,26 +9,6 @@ namespace asap {
 
 namespace {
 
-// Where the white space that ends at `at` begins, not before `floor`.
-size_t space_before(std::string_view text, size_t at, size_t floor) {
-  while (at > floor) {
-    size_t begin = at - 1;
-    while (begin > floor && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
-    if (!is_space_char(utf8_at(text, begin).code)) break;
-    at = begin;
-  }
-  return at;
-}
-
-size_t space_after(std::string_view text, size_t at) {
-  while (at < text.size()) {
-    const Utf8Char c = utf8_at(text, at);
-    if (!is_space_char(c.code)) break;
-    at += c.length;
-  }
-  return at;
-}
-
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
   const bool word_before = begin > 0 && is_word_char(utf8_last(text.substr(0, begin)));
   const bool word_after = end < text.size() && is_word_char(utf8_at(text, end).code);
@@ -37,8 +17,8 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
 
 }  // namespace
 
-void AddedTokens::add(const AddedToken& token, std::string_view pattern) {
-  if (pattern.empty()) return;
+bool AddedTokens::add(const AddedToken& token, std::string_view pattern) {
+  if (pattern.empty()) return true;
   int32_t node = kRoot;
   for (const char c : pattern) {
     const auto byte = static_cast<uint8_t>(c);
@@ -48,9 +28,10 @@ void AddedTokens::add(const AddedToken& token, std::string_view pattern) {
     if (node == kRoot) first_[byte] = child->second;
     node = child->second;
   }
-  if (token_at_[static_cast<size_t>(node)] >= 0) return;
+  if (token_at_[static_cast<size_t>(node)] >= 0) return false;
   token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(tokens_.size());
   tokens_.push_back(token);
+  return true;
 }
 
 // Index of the longest token that begins at text[at], or -1.
@@ -74,6 +55,7 @@ int32_t AddedTokens::longest_match(std::string_view text, size_t at, size_t* end
 std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text) const {
   std::vector<Segment> segments;
   size_t done = 0;  // the text before this is in `segments`
+  Span space;       // the white space that was absorbed last, so that it is walked once
   for (size_t at = 0; at < text.size() && !tokens_.empty();) {
     size_t match_end = 0;
     const int32_t index = longest_match(text, at, &match_end);
@@ -86,13 +68,18 @@ std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text) cons
     size_t end = match_end;
     at = match_end;
     if (token.single_word && !stands_alone(text, begin, end)) continue;
-    // Space that an earlier token absorbed is not taken twice, but a token made of such space still
-    // counts.
-    if (token.lstrip) begin = space_before(text, begin, done);
-    if (token.rstrip) end = space_after(text, std::max(end, done));
+    // Space that an earlier token absorbed is not taken twice. A token made of such space still
+    // counts, unless it would absorb what is before it; the text goes on after it even if the
+    // earlier one reached further. That is odd, but what Hugging Face's library does.
+    if (token.lstrip) begin = std::max(space_begin(text, begin, done), done);
+    if (token.rstrip) {
+      if (end < space.begin || end >= space.end) space = {end, space_end(text, end)};
+      end = space.end;
+    }
+    if (begin >= end) continue;
     if (done < begin) segments.push_back({text.substr(done, begin - done), -1});
     segments.push_back({text.substr(begin, end - begin), token.id});
-    done = std::max(done, end);
+    done = end;
   }
   if (done < text.size()) segments.push_back({text.substr(done), -1});
   return segments;

@@ -32,9 +32,9 @@ class AddedTokens {
   };
 
   AddedTokens() { first_.fill(0); }
-  // `pattern` is the (normalised) content. An empty pattern never matches; of equal ones the first
-  // counts.
-  void add(const AddedToken& token, std::string_view pattern);
+  // `pattern` is the (normalised) content. An empty one never matches. False: another token has
+  // this one.
+  [[nodiscard]] bool add(const AddedToken& token, std::string_view pattern);
   // The segments of a valid text, in order; none of them is empty.
   std::vector<Segment> split(std::string_view text) const;
 

@@ -2,70 +2,22 @@
 
 #include <algorithm>
 #include <bit>
-#include <nlohmann/json.hpp>
 
 #include "asap/base/prng.h"
-#include "asap/model/json_reader.h"
 #include "asap/model/utf8.h"
 
 namespace asap {
 
 namespace {
 
-constexpr size_t kMaxMerges = size_t{1} << 24;
-constexpr size_t kMaxTokenBytes = 64 << 10;
 constexpr size_t kMaxPieceBytes = size_t{1} << 30;  // positions are 32 bits wide
 constexpr size_t kMaxSeenBytes = 64;                // longer pieces hardly repeat
-
-constexpr char kWhere[] = "tokenizer.json: model";
-
-// Character of the byte alphabet -> byte, -1 for none. Printable Latin-1 stands for itself, the
-// other 68 bytes follow from U+0100 on.
-const std::array<int16_t, 0x144>& alphabet() {
-  static const auto table = [] {
-    std::array<int16_t, 0x144> out;
-    out.fill(-1);
-    size_t moved = 0x100;
-    for (int byte = 0; byte < 256; ++byte) {
-      const bool printable =
-          (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-      out[printable ? static_cast<size_t>(byte) : moved++] = static_cast<int16_t>(byte);
-    }
-    return out;
-  }();
-  return table;
-}
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// The two halves of one entry of "merges": "a b" or ["a", "b"].
-std::optional<std::pair<std::string_view, std::string_view>> halves(const nlohmann::json& entry) {
-  if (entry.is_string()) {
-    const std::string_view text = entry.get_ref<const std::string&>();
-    const size_t space = text.find(' ');
-    if (space == text.npos || text.find(' ', space + 1) != text.npos) return {};
-    return {{text.substr(0, space), text.substr(space + 1)}};
-  }
-  if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
-    return {{entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>()}};
-  }
-  return {};
-}
-
 }  // namespace
-
-std::optional<std::string> bytes_of_alphabet(std::string_view token) {
-  std::string bytes;
-  for (size_t at = 0; at < token.size();) {
-    const Utf8Char c = utf8_at(token, at);
-    at += c.length;
-    if (!c.valid || c.code >= alphabet().size() || alphabet()[c.code] < 0) return {};
-    bytes.push_back(static_cast<char>(alphabet()[c.code]));
-  }
-  return bytes;
-}
 
 MergeTable::MergeTable(size_t merges) : slots_(std::bit_ceil(2 * merges + 1)) {}
 
@@ -86,129 +38,41 @@ const MergeTable::Merge* MergeTable::find(int32_t left, int32_t right) const {
   return slot.key == kEmpty ? nullptr : &slot.merge;
 }
 
-Result<Bpe> Bpe::parse(const nlohmann::json& model) {
-  if (!model.is_object()) return fail(Code::invalid, "{} is not an object", kWhere);
-  Bpe out;
-  ASAP_TRY(out.read_vocab(model));
-  ASAP_TRY(out.read_options(model));
-  ASAP_TRY(out.read_merges(model));
-  out.find_whole_tokens();
-  return out;
-}
-
-Status Bpe::read_vocab(const nlohmann::json& model) {
-  JsonReader reader(model, kWhere);
-  const std::string type = reader.string_or("type", "BPE");
-  ASAP_TRY(reader.status());
-  if (type != "BPE") {
-    return fail(Code::unsupported, "{}: type \"{}\" is not supported; only BPE is", kWhere, type);
-  }
-  if (!reader.has("vocab") || !reader.raw("vocab").is_object()) {
-    return fail(Code::invalid, "{}: vocab is not an object", kWhere);
-  }
-  const nlohmann::json& vocab = reader.raw("vocab");
-  vocab_.reserve(vocab.size());
-  byte_ids_.fill(-1);
-  for (const auto& [token, value] : vocab.items()) {
-    if (!value.is_number_unsigned() || value.get<uint64_t>() >= kMaxTokenId) {
-      return fail(Code::invalid, "{}: the id of \"{}\" is not a whole number below {}", kWhere,
-                  token.substr(0, 100), kMaxTokenId);
-    }
-    if (token.size() > kMaxTokenBytes) {
-      return fail(Code::invalid, "{}: a token of {} bytes exceeds {}", kWhere, token.size(),
-                  kMaxTokenBytes);
-    }
-    const auto id = value.get<int32_t>();
-    vocab_.emplace(token, id);
-    const std::optional<std::string> bytes = bytes_of_alphabet(token);
-    if (bytes && bytes->size() == 1) byte_ids_[static_cast<uint8_t>(bytes->front())] = id;
-  }
-  return {};
-}
-
-Status Bpe::read_options(const nlohmann::json& model) {
-  JsonReader reader(model, kWhere);
-  ignore_merges_ = reader.boolean_or("ignore_merges", false);
-  fuse_unknown_ = reader.boolean_or("fuse_unk", false);
-  const bool byte_fallback = reader.boolean_or("byte_fallback", false);
-  const double dropout = reader.number_or("dropout", 0, 0, 1);
-  const std::string prefix = reader.string_or("continuing_subword_prefix", "");
-  const std::string suffix = reader.string_or("end_of_word_suffix", "");
-  const std::string unknown = reader.string_or("unk_token", "");
-  ASAP_TRY(reader.status());
-  const char* foreign = byte_fallback     ? "byte_fallback (SentencePiece style)"
-                        : dropout != 0    ? "dropout"
-                        : !prefix.empty() ? "continuing_subword_prefix"
-                        : !suffix.empty() ? "end_of_word_suffix"
-                                          : nullptr;
-  if (foreign != nullptr) {
-    return fail(Code::unsupported, "{}: {} is not supported; only plain byte-level BPE is", kWhere,
-                foreign);
-  }
-  if (!unknown.empty()) {
-    const auto it = vocab_.find(unknown);
-    if (it == vocab_.end()) {
-      return fail(Code::invalid, "{}: unk_token \"{}\" is not in the vocabulary", kWhere, unknown);
-    }
-    unknown_ = it->second;
-  }
-  return {};
-}
-
-Status Bpe::read_merges(const nlohmann::json& model) {
-  JsonReader reader(model, kWhere);
-  if (!reader.has("merges") || !reader.raw("merges").is_array() ||
-      reader.raw("merges").size() > kMaxMerges) {
-    return fail(Code::invalid, "{}: merges is not a list of at most {} entries", kWhere,
-                kMaxMerges);
-  }
-  const nlohmann::json& merges = reader.raw("merges");
-  merges_ = MergeTable(merges.size());
-  uint32_t rank = 0;
-  std::string both;
-  for (const nlohmann::json& entry : merges) {
-    const auto parts = halves(entry);
-    if (!parts) {
-      return fail(Code::invalid, "{}: merges[{}] is not a pair of tokens", kWhere, rank);
-    }
-    both.assign(parts->first).append(parts->second);
-    const auto left = vocab_.find(parts->first);
-    const auto right = vocab_.find(parts->second);
-    const auto result = vocab_.find(both);
-    if (left == vocab_.end() || right == vocab_.end() || result == vocab_.end()) {
-      return fail(Code::invalid, "{}: merges[{}] names a token that is not in the vocabulary",
-                  kWhere, rank);
-    }
-    merges_.set(left->second, right->second, {rank, result->second});
-    ++rank;
-  }
-  return {};
-}
-
-// With ignore_merges a piece that is a token is that token. Without, it is so only if merging the
-// piece ends there, which holds for nearly every token; knowing it saves a dozen look-ups per word.
-void Bpe::find_whole_tokens() {
-  std::vector<int32_t> ids;
-  BpeEncoder encoder(*this, 0, &ids);
-  TokenIds whole;
-  whole.reserve(vocab_.size());
-  for (const auto& [token, id] : vocab_) {
-    std::optional<std::string> bytes = bytes_of_alphabet(token);
-    if (!bytes) continue;
-    ids.clear();
-    if (!ignore_merges_) encoder.encode(*bytes);
-    if (ignore_merges_ || (ids.size() == 1 && ids[0] == id)) whole.emplace(std::move(*bytes), id);
-  }
-  whole_tokens_ = std::move(whole);
+int32_t Bpe::id_of_char(char32_t code) const {
+  if (code < low_char_ids_.size()) return low_char_ids_[code];
+  const auto it = high_char_ids_.find(code);
+  return it == high_char_ids_.end() ? -1 : it->second;
 }
 
 BpeEncoder::BpeEncoder(const Bpe& bpe, size_t text_bytes, std::vector<int32_t>* out)
     : bpe_(bpe), out_(out), seen_(std::bit_ceil(std::clamp<size_t>(text_bytes / 4, 16, 8192))) {}
 
 void BpeEncoder::add(std::string_view piece) {
+  if (!bpe_.cuts_) return add_whole(piece);
+  size_t begin = 0;
+  int32_t previous = -1;
+  for (size_t at = 0; at < piece.size();) {
+    const Utf8Char c = utf8_at(piece, at);
+    const int32_t id = bpe_.id_of_char(c.code);
+    // A character without token may be fused with its neighbours, so there is no cut beside one.
+    if (previous >= 0 && id >= 0 && bpe_.joints_.find(previous, id) == nullptr) {
+      add_whole(piece.substr(begin, at - begin));
+      begin = at;
+    }
+    previous = id;
+    at += c.length;
+  }
+  if (begin < piece.size()) add_whole(piece.substr(begin));
+}
+
+// `piece` as one sequence of symbols.
+void BpeEncoder::add_whole(std::string_view piece) {
   if (piece.size() > kMaxSeenBytes) {
-    for (; piece.size() > kMaxPieceBytes; piece.remove_prefix(kMaxPieceBytes)) {
-      encode(piece.substr(0, kMaxPieceBytes));
+    while (piece.size() > kMaxPieceBytes) {
+      size_t cut = kMaxPieceBytes;
+      while ((static_cast<uint8_t>(piece[cut]) & 0xC0) == 0x80) --cut;
+      encode(piece.substr(0, cut));
+      piece.remove_prefix(cut);
     }
     return encode(piece);
   }
@@ -234,16 +98,60 @@ void BpeEncoder::encode(std::string_view piece) {
 
 void BpeEncoder::load_symbols(std::string_view piece) {
   symbols_.clear();
-  bool after_unknown = false;
-  for (const char c : piece) {
-    int32_t id = bpe_.byte_ids_[static_cast<uint8_t>(c)];
-    const bool unknown = id < 0;
-    if (unknown) id = bpe_.fuse_unknown_ && after_unknown ? -1 : bpe_.unknown_;
-    after_unknown = unknown;
-    const auto position = static_cast<int32_t>(symbols_.size());
-    if (id >= 0) symbols_.push_back({id, position - 1, position + 1});
+  unknown_waits_ = false;
+  if (bpe_.byte_level_) {
+    load_bytes(piece);
+  } else {
+    load_characters(piece);
   }
+  if (unknown_waits_) add_symbol(bpe_.unknown_);
   if (!symbols_.empty()) symbols_.back().next = -1;
+}
+
+void BpeEncoder::load_bytes(std::string_view piece) {
+  for (const char c : piece) {
+    const int32_t id = bpe_.byte_ids_[static_cast<uint8_t>(c)];
+    if (id >= 0) {
+      add_known(id);
+    } else {
+      add_unknown();
+    }
+  }
+}
+
+void BpeEncoder::load_characters(std::string_view piece) {
+  for (size_t at = 0; at < piece.size();) {
+    const Utf8Char c = utf8_at(piece, at);
+    const std::string_view bytes = piece.substr(at, c.length);
+    at += c.length;
+    const auto has_token = [&](char b) { return bpe_.byte_ids_[static_cast<uint8_t>(b)] >= 0; };
+    const int32_t id = bpe_.id_of_char(c.code);
+    if (id >= 0) {
+      add_known(id);
+    } else if (bpe_.byte_fallback_ && std::all_of(bytes.begin(), bytes.end(), has_token)) {
+      // Hugging Face's library leaves an unknown token waiting here, and so it comes later.
+      for (const char b : bytes) add_symbol(bpe_.byte_ids_[static_cast<uint8_t>(b)]);
+    } else {
+      add_unknown();
+    }
+  }
+}
+
+void BpeEncoder::add_symbol(int32_t id) {
+  const auto position = static_cast<int32_t>(symbols_.size());
+  symbols_.push_back({id, position - 1, position + 1});
+}
+
+void BpeEncoder::add_known(int32_t id) {
+  if (unknown_waits_) add_symbol(bpe_.unknown_);
+  unknown_waits_ = false;
+  add_symbol(id);
+}
+
+void BpeEncoder::add_unknown() {
+  if (bpe_.unknown_ < 0) return;
+  if (unknown_waits_ && !bpe_.fuse_unknown_) add_symbol(bpe_.unknown_);
+  unknown_waits_ = true;
 }
 
 // Puts the pair that begins at `left` on the heap if there is a merge for it.

@@ -1,7 +1,8 @@
-// Bpe: the "model" of tokenizer.json, byte-level byte-pair encoding.
+// Bpe: the "model" of tokenizer.json, byte-pair encoding.
 //
-// Tokens of the file are written in GPT-2's alphabet, one printable character per byte. They are
-// translated once at load; encoding works on plain bytes.
+// Byte-level models write their tokens in GPT-2's alphabet, one printable character per byte; they
+// are translated once at load, and encoding works on plain bytes. Others (SentencePiece style) work
+// on characters, and may spell a character without token as one token per byte, "<0xE4>".
 #pragma once
 
 #include <array>
@@ -38,7 +39,7 @@ class MergeTable {
     int32_t result;
   };
   explicit MergeTable(size_t merges = 0);
-  void set(int32_t left, int32_t right, Merge merge);  // replaces
+  void set(int32_t left, int32_t right, Merge merge);  // replaces; at most `merges` pairs
   const Merge* find(int32_t left, int32_t right) const;
 
  private:
@@ -53,31 +54,49 @@ class MergeTable {
 
 class Bpe {
  public:
-  // Errors: invalid; unsupported for SentencePiece-style models (byte_fallback) and other kinds, by
-  // name.
-  static Result<Bpe> parse(const nlohmann::json& model);
+  // Errors: invalid; unsupported, by name.
+  static Result<Bpe> parse(const nlohmann::json& model, bool byte_level);
+  // Byte-level, as tiktoken has it: the id of a token is its place in `tokens` (raw bytes, all
+  // different, every single byte among them), and two neighbours merge if together they are a
+  // token, lowest id first.
+  static Bpe from_ranks(const std::vector<std::string>& tokens);
 
-  const TokenIds& vocab() const { return vocab_; }  // by the text in the file
+  // By the text in the file: for from_ranks the token's bytes.
+  const TokenIds& vocab() const { return vocab_; }
 
  private:
   friend class BpeEncoder;
 
   Status read_vocab(const nlohmann::json& model);
-  Status read_merges(const nlohmann::json& model);
   Status read_options(const nlohmann::json& model);
+  Status read_byte_fallback();
+  Status read_merges(const nlohmann::json& model);
+  void find_characters();
+  void find_joints(const nlohmann::json& merges);
   void find_whole_tokens();
+  std::optional<std::string> spelled(std::string_view token) const;
+  int32_t id_of_char(char32_t code) const;
 
+  bool byte_level_ = true;
   TokenIds vocab_;
   TokenIds whole_tokens_;                // by bytes: a piece that is just this is just this token
-  std::array<int32_t, 256> byte_ids_{};  // -1: no token for this byte
+  std::array<int32_t, 256> byte_ids_{};  // byte-level or fallback; -1: no token for this byte
+  std::vector<int32_t> low_char_ids_;    // characters below U+10000; -1: no token
+  std::unordered_map<char32_t, int32_t> high_char_ids_;
   MergeTable merges_;
-  int32_t unknown_ = -1;  // -1: a byte without token gives nothing
+  MergeTable joints_;     // pairs of characters that some merge joins
+  bool cuts_ = false;     // whether a piece may be cut where there is none
+  int32_t unknown_ = -1;  // -1: what has no token gives nothing
+  bool byte_fallback_ = false;
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
 };
 
 // Encodes the pieces of one text. Remembers where in the output a piece was encoded before, so that
 // a repeated word costs one look-up; the pieces must outlive the encoder.
+//
+// A piece of a model that works on characters is often a whole text. It is cut where no merge can
+// reach across, which is before nearly every word, so that there are words to remember.
 class BpeEncoder {
  public:
   BpeEncoder(const Bpe& bpe, size_t text_bytes, std::vector<int32_t>* out);
@@ -100,7 +119,13 @@ class BpeEncoder {
     size_t begin = 0, count = 0;  // its ids in `out_`
   };
 
+  void add_whole(std::string_view piece);
   void load_symbols(std::string_view piece);
+  void load_bytes(std::string_view piece);
+  void load_characters(std::string_view piece);
+  void add_symbol(int32_t id);
+  void add_known(int32_t id);
+  void add_unknown();
   void push_candidate(int32_t left);
   void merge();
 
@@ -108,6 +133,7 @@ class BpeEncoder {
   std::vector<int32_t>* out_;
   std::vector<Seen> seen_;  // direct-mapped, a power of two
   std::vector<Symbol> symbols_;
+  bool unknown_waits_ = false;  // an unknown token that the next one may be fused with
   std::vector<Candidate> heap_;
 };
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "asap/model/json_reader.h"
+#include "asap/model/utf8.h"
 
 namespace asap {
 
@@ -12,35 +13,10 @@ namespace {
 constexpr size_t kMaxSteps = 64;
 constexpr int kMaxDepth = 8;
 
-// The pattern of GPT-2, which ByteLevel applies when use_regex is set.
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-// The patterns of widely used models for which Regex::find_all may find plain English words itself:
-// each takes an optional space and a run of letters as one match (o200k: a run that does not change
-// to upper case).
-constexpr std::string_view kAsciiWordPatterns[] = {
-    kGpt2Pattern,
-    // Qwen2, Qwen3
-    R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)re"
-    R"re([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re",
-    // Llama 3, GLM-4
-    R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p)re"
-    R"re({N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re",
-    // DeepSeek-V3
-    R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^)re"
-    "\r\n"
-    R"re(\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[)re"
-    "\r\n"
-    R"re(]*|\s*[)re"
-    "\r\n"
-    R"re(]+|\s+(?!\S)|\s+)re",
-    // o200k: gpt-oss
-    R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?)re"
-    R"re(i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)re"
-    R"re([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L})re"
-    R"re(\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)re",
-};
+// What Hugging Face's other steps look for, as patterns.
+constexpr std::string_view kPunctuation = R"([!-/:-@\[-`{-~\p{P}])";
+constexpr std::string_view kWords = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+|)"
+                                    R"([^\s\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)";
 
 constexpr char kWhere[] = "tokenizer.json: pre_tokenizer";
 
@@ -49,10 +25,13 @@ constexpr char kWhere[] = "tokenizer.json: pre_tokenizer";
 Result<Pretokenizer> Pretokenizer::parse(const nlohmann::json& config) {
   Pretokenizer out;
   if (!config.is_null()) ASAP_TRY(out.add(config, 0));
-  if (!out.byte_level_) {
-    return fail(Code::unsupported, "{}: there is no ByteLevel step; only byte-level BPE is known",
-                kWhere);
-  }
+  return out;
+}
+
+Result<Pretokenizer> Pretokenizer::kimi() {
+  Pretokenizer out;
+  out.byte_level_ = true;
+  ASAP_TRY(out.add_regex(kKimiPattern, Step{}));
   return out;
 }
 
@@ -68,22 +47,33 @@ Status Pretokenizer::add(const nlohmann::json& config, int depth) {
   if (byte_level_) {
     return fail(Code::unsupported, "{}: {} after ByteLevel is not supported", kWhere, type);
   }
+  if (type == "Sequence") return add_sequence(config, depth);
   if (type == "Split") return add_split(config);
   if (type == "Digits") return add_digits(config);
+  if (type == "Punctuation") return add_punctuation(config);
+  if (type == "CharDelimiterSplit" || type == "Delimiter") return add_delimiter(config);
+  if (type == "Metaspace") return add_metaspace(config);
   if (type == "ByteLevel") return add_byte_level(config);
-  if (type != "Sequence") {
-    return fail(Code::unsupported,
-                "{}: type \"{}\" is not supported; known are Sequence, Split, Digits, ByteLevel",
-                kWhere, type);
-  }
-  if (!reader.has("pretokenizers") || !reader.raw("pretokenizers").is_array()) {
+  if (type == "Whitespace") return add_removal(kWords, true);
+  if (type == "WhitespaceSplit") return add_removal(R"(\s)", false);
+  return fail(Code::unsupported,
+              "{}: type \"{}\" is not supported; known are Sequence, Split, Digits, Punctuation, "
+              "Whitespace, WhitespaceSplit, CharDelimiterSplit, Metaspace, ByteLevel",
+              kWhere, type);
+}
+
+Status Pretokenizer::add_sequence(const nlohmann::json& config, int depth) {
+  const auto list = config.find("pretokenizers");
+  if (list == config.end() || !list->is_array()) {
     return fail(Code::invalid, "{}: Sequence has no list \"pretokenizers\"", kWhere);
   }
-  for (const nlohmann::json& step : reader.raw("pretokenizers")) ASAP_TRY(add(step, depth + 1));
+  for (const nlohmann::json& step : *list) ASAP_TRY(add(step, depth + 1));
   return {};
 }
 
-Status Pretokenizer::add_split(const nlohmann::json& config) {
+Result<Pretokenizer::Behavior> Pretokenizer::behavior_of(const nlohmann::json& config,
+                                                         const std::string& where,
+                                                         const std::string& fallback) {
   static constexpr std::pair<std::string_view, Behavior> kBehaviors[] = {
       {"Isolated", Behavior::isolated},
       {"Removed", Behavior::removed},
@@ -91,29 +81,23 @@ Status Pretokenizer::add_split(const nlohmann::json& config) {
       {"MergedWithNext", Behavior::merged_with_next},
       {"Contiguous", Behavior::contiguous},
   };
-  JsonReader reader(config, fmt::format("{}: Split", kWhere));
-  Step step;
-  step.invert = reader.boolean_or("invert", false);
-  const std::string behavior = reader.string_or("behavior", "");
+  JsonReader reader(config, where);
+  const std::string behavior = reader.string_or("behavior", fallback);
   ASAP_TRY(reader.status());
   const auto known = std::find_if(std::begin(kBehaviors), std::end(kBehaviors),
                                   [&](const auto& entry) { return entry.first == behavior; });
-  if (known == std::end(kBehaviors)) {
-    return fail(Code::invalid, "{}: Split: behavior \"{}\" is unknown", kWhere, behavior);
-  }
-  step.behavior = known->second;
-  if (!reader.has("pattern") || !reader.raw("pattern").is_object()) {
-    return fail(Code::invalid, "{}: Split has no object \"pattern\"", kWhere);
-  }
-  JsonReader pattern(reader.raw("pattern"), fmt::format("{}: Split: pattern", kWhere));
-  const std::string regex = pattern.string_or("Regex", "");
-  step.literal = pattern.string_or("String", "");
-  ASAP_TRY(pattern.status());
-  if (regex.empty() == step.literal.empty()) {
-    return fail(Code::invalid, "{}: Split: pattern needs one text, \"Regex\" or \"String\"",
-                kWhere);
-  }
-  if (!regex.empty()) return add_regex(regex, std::move(step));
+  if (known != std::end(kBehaviors)) return known->second;
+  return fail(Code::invalid, "{}: behavior \"{}\" is unknown", where, behavior);
+}
+
+Status Pretokenizer::add_split(const nlohmann::json& config) {
+  const std::string where = fmt::format("{}: Split", kWhere);
+  JsonReader reader(config, where);
+  Step step;
+  step.invert = reader.boolean_or("invert", false);
+  ASAP_TRY(reader.status());
+  ASAP_ASSIGN(step.behavior, behavior_of(config, where, ""));
+  ASAP_ASSIGN(step.pattern, Pattern::parse(config, where));
   steps_.push_back(std::move(step));
   return {};
 }
@@ -125,29 +109,82 @@ Status Pretokenizer::add_digits(const nlohmann::json& config) {
   return add_regex(individual ? R"(\p{N})" : R"(\p{N}+)", Step{});
 }
 
-Status Pretokenizer::add_byte_level(const nlohmann::json& config) {
-  JsonReader reader(config, fmt::format("{}: ByteLevel", kWhere));
+Status Pretokenizer::add_punctuation(const nlohmann::json& config) {
   Step step;
-  step.add_prefix_space = reader.boolean_or("add_prefix_space", true);
-  const bool use_regex = reader.boolean_or("use_regex", true);
-  ASAP_TRY(reader.status());  // trim_offsets concerns offsets, which nobody asks for here
-  byte_level_ = true;
-  if (use_regex) return add_regex(kGpt2Pattern, std::move(step));
-  if (step.add_prefix_space) steps_.push_back(std::move(step));
-  return {};
+  ASAP_ASSIGN(step.behavior,
+              behavior_of(config, fmt::format("{}: Punctuation", kWhere), "Isolated"));
+  return add_regex(kPunctuation, std::move(step));
 }
 
-Status Pretokenizer::add_regex(std::string_view pattern, Step step) {
-  Result<Regex> regex = Regex::compile(pattern);
-  if (!regex) return fail(regex.error().code, "{}: {}", kWhere, regex.error().message);
-  step.regex.emplace(std::move(*regex));
-  step.ascii_words = std::find(std::begin(kAsciiWordPatterns), std::end(kAsciiWordPatterns),
-                               pattern) != std::end(kAsciiWordPatterns);
+// The matches of `pattern` go, or all but them.
+Status Pretokenizer::add_removal(std::string_view pattern, bool invert) {
+  Step step;
+  step.behavior = Behavior::removed;
+  step.invert = invert;
+  return add_regex(pattern, std::move(step));
+}
+
+Status Pretokenizer::add_delimiter(const nlohmann::json& config) {
+  JsonReader reader(config, fmt::format("{}: CharDelimiterSplit", kWhere));
+  std::string delimiter = reader.string_or("delimiter", "");
+  ASAP_TRY(reader.status());
+  if (!is_one_char(delimiter)) {
+    return fail(Code::invalid, "{}: delimiter \"{}\" is not one character", reader.file(),
+                delimiter);
+  }
+  Step step;
+  step.pattern = Pattern::literal(std::move(delimiter));
+  step.behavior = Behavior::removed;
   steps_.push_back(std::move(step));
   return {};
 }
 
-void Pretokenizer::split(std::string_view text, std::deque<std::string>* arena,
+Status Pretokenizer::add_metaspace(const nlohmann::json& config) {
+  ASAP_ASSIGN(MetaspaceOptions options, MetaspaceOptions::parse(config, kWhere));
+  Step step;
+  step.space = step.prefix = options.replacement;
+  step.where = options.prepend;
+  if (step.where == Prepend::first) {
+    const auto moves = [](const Step& earlier) { return !earlier.space.empty(); };
+    if (std::any_of(steps_.begin(), steps_.end(), moves)) {
+      return fail(
+          Code::unsupported,
+          "{}: Metaspace: prepend_scheme \"first\" after another Metaspace is not supported",
+          kWhere);
+    }
+    minds_beginning_ = true;
+  }
+  if (options.split) {
+    step.pattern = Pattern::literal(std::move(options.replacement));
+    step.behavior = Behavior::merged_with_next;
+  }
+  steps_.push_back(std::move(step));
+  return {};
+}
+
+Status Pretokenizer::add_byte_level(const nlohmann::json& config) {
+  JsonReader reader(config, fmt::format("{}: ByteLevel", kWhere));
+  Step step;
+  const bool prefixed = reader.boolean_or("add_prefix_space", true);
+  const bool use_regex = reader.boolean_or("use_regex", true);
+  ASAP_TRY(reader.status());  // trim_offsets concerns offsets, which nobody asks for here
+  byte_level_ = true;
+  if (prefixed) {
+    step.prefix = " ";
+    step.where = Prepend::always;
+  }
+  if (use_regex) return add_regex(kGpt2Pattern, std::move(step));
+  if (prefixed) steps_.push_back(std::move(step));
+  return {};
+}
+
+Status Pretokenizer::add_regex(std::string_view pattern, Step step) {
+  ASAP_ASSIGN(step.pattern, Pattern::regex(pattern, kWhere));
+  steps_.push_back(std::move(step));
+  return {};
+}
+
+void Pretokenizer::split(std::string_view text, bool beginning, std::deque<std::string>* arena,
                          std::vector<std::string_view>* pieces) const {
   if (text.empty()) return;
   std::vector<std::string_view> current = {text};
@@ -157,29 +194,26 @@ void Pretokenizer::split(std::string_view text, std::deque<std::string>* arena,
   for (const Step& step : steps_) {
     next.clear();
     for (std::string_view piece : current) {
-      if (step.add_prefix_space && piece.front() != ' ') {
-        piece = arena->emplace_back(" ").append(piece);
+      const bool first = beginning && piece.data() == text.data();
+      if (!step.space.empty()) {
+        piece = arena->emplace_back(Pattern::literal(" ").replaced(piece, step.space));
+      }
+      const bool wanted = step.where == Prepend::always || (step.where == Prepend::first && first);
+      if (wanted && !piece.starts_with(step.prefix)) {
+        piece = arena->emplace_back(step.prefix).append(piece);
+      }
+      if (!step.pattern) {
+        next.push_back(piece);
+        continue;
       }
       matches.clear();
-      find_matches(step, piece, &matches);
+      step.pattern->find_all(piece, &matches);
       find_cuts(step, piece, matches, &cuts);
       emit(step.behavior, piece, cuts, &next);
     }
     current.swap(next);
   }
   pieces->insert(pieces->end(), current.begin(), current.end());
-}
-
-void Pretokenizer::find_matches(const Step& step, std::string_view text,
-                                std::vector<Span>* matches) {
-  if (step.regex) {
-    step.regex->find_all(text, step.ascii_words, matches);
-  } else if (!step.literal.empty()) {
-    for (size_t at = text.find(step.literal); at != text.npos;) {
-      matches->push_back({at, at + step.literal.size()});
-      at = text.find(step.literal, at + step.literal.size());
-    }
-  }
 }
 
 // Cuts `text` into matches and the gaps between them.

@@ -1,6 +1,7 @@
 #include "asap/model/regex.h"
 
 #include <oniguruma.h>
+#include <utf8proc.h>
 
 #include <mutex>
 
@@ -159,11 +160,33 @@ void Regex::find_all(std::string_view text, bool ascii_words, std::vector<Span>*
 }
 
 bool is_word_char(char32_t code) {
-  return has_ctype(code, ONIGENC_CTYPE_WORD) || code == 0x200C || code == 0x200D;
+  // Oniguruma's own \w would count every number, such as U+00BD.
+  if (has_ctype(code, ONIGENC_CTYPE_ALPHA) || has_ctype(code, ONIGENC_CTYPE_DIGIT)) return true;
+  return code == 0x200C || code == 0x200D || is_mark_char(code) ||
+         utf8proc_category(static_cast<utf8proc_int32_t>(code)) == UTF8PROC_CATEGORY_PC;
 }
 
 bool is_space_char(char32_t code) {
   return has_ctype(code, ONIGENC_CTYPE_SPACE);
+}
+
+size_t space_begin(std::string_view text, size_t at, size_t floor) {
+  while (at > floor) {
+    size_t begin = at - 1;
+    while (begin > floor && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    if (!is_space_char(utf8_at(text, begin).code)) break;
+    at = begin;
+  }
+  return at;
+}
+
+size_t space_end(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    const Utf8Char c = utf8_at(text, at);
+    if (!is_space_char(c.code)) break;
+    at += c.length;
+  }
+  return at;
 }
 
 }  // namespace asap

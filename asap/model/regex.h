@@ -40,8 +40,12 @@ class Regex {
   std::unique_ptr<re_pattern_buffer, Free> pattern_;
 };
 
-// Unicode \w and \s, for the neighbours of added tokens.
+// Unicode's \w (UTS 18: letters, marks, decimal digits, connectors, joiners) and \s.
 bool is_word_char(char32_t code);
 bool is_space_char(char32_t code);
+// Where the white space that ends at text[at] begins, not before `floor`; where the white space
+// that begins at text[at] ends. `text` is valid UTF-8.
+size_t space_begin(std::string_view text, size_t at, size_t floor);
+size_t space_end(std::string_view text, size_t at);
 
 }  // namespace asap

@@ -23,23 +23,23 @@ class Encoding {
     for (const auto& [part, id] : tokenizer_.raw_tokens.split(text)) {
       if (id >= 0) {
         out_->push_back(id);
-      } else if (tokenizer_.normalize_nfc) {
-        add_normalized(arena_.emplace_back(nfc(part)));
       } else {
-        add_normalized(part);
+        add_normalized(tokenizer_.normalizer.apply(part, &arena_), part.data() == text.data());
       }
     }
   }
 
  private:
-  void add_normalized(std::string_view text) {
+  // `beginning`: nothing stands before `text`.
+  void add_normalized(std::string_view text, bool beginning) {
     for (const auto& [part, id] : tokenizer_.normalized_tokens.split(text)) {
       if (id >= 0) {
         out_->push_back(id);
         continue;
       }
       pieces_.clear();
-      tokenizer_.pretokenizer.split(part, &arena_, &pieces_);
+      tokenizer_.pretokenizer.split(part, beginning && part.data() == text.data(), &arena_,
+                                    &pieces_);
       for (const std::string_view piece : pieces_) encoder_.add(piece);
     }
   }
@@ -58,11 +58,17 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::string_view TokenizerData::bytes_of(int32_t id, bool skip_special) const {
-  if (id < 0 || static_cast<size_t>(id) >= tokens.size()) return {};
+int32_t TokenizerData::id_of(std::string_view token) const {
+  const auto added = added_ids.find(token);
+  if (added != added_ids.end()) return added->second;
+  const auto it = bpe.vocab().find(token);
+  return it == bpe.vocab().end() ? -1 : it->second;
+}
+
+const TokenizerData::Token* TokenizerData::find(int32_t id, bool skip_special) const {
+  if (id < 0 || static_cast<size_t>(id) >= tokens.size()) return nullptr;
   const Token& token = tokens[static_cast<size_t>(id)];
-  if (skip_special && token.special) return {};
-  return std::string_view(bytes).substr(token.begin, token.length);
+  return !token.known || (skip_special && token.special) ? nullptr : &token;
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {
@@ -76,13 +82,27 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special) const {
-  std::string bytes;
-  for (const int32_t id : ids) bytes += impl_->bytes_of(id, skip_special);
-  return is_utf8(bytes) ? bytes : repair_utf8(bytes);
+  std::string text;
+  TextDecoder::State state;
+  const TextDecoder& decoder = impl_->decoder;
+  const bool just_bytes = decoder.just_bytes();  // which is five times as fast at once
+  for (const int32_t id : ids) {
+    const TokenizerData::Token* token = impl_->find(id, skip_special);
+    if (token == nullptr) continue;
+    if (just_bytes) {
+      text += impl_->text_of(*token);
+    } else {
+      decoder.push(impl_->text_of(*token), &state, &text);
+    }
+  }
+  if (just_bytes) return is_utf8(text) ? text : repair_utf8(text);
+  decoder.finish(&state, &text);
+  return text;
 }
 
 std::string Tokenizer::token_bytes(int32_t id, bool skip_special) const {
-  return std::string(impl_->bytes_of(id, skip_special));
+  const TokenizerData::Token* token = impl_->find(id, skip_special);
+  return token == nullptr ? "" : impl_->decoder.alone(impl_->text_of(*token));
 }
 
 int32_t Tokenizer::vocab_size() const {
@@ -90,10 +110,7 @@ int32_t Tokenizer::vocab_size() const {
 }
 
 int32_t Tokenizer::id_of(std::string_view token) const {
-  const auto added = impl_->added_ids.find(token);
-  if (added != impl_->added_ids.end()) return added->second;
-  const auto it = impl_->bpe.vocab().find(token);
-  return it == impl_->bpe.vocab().end() ? -1 : it->second;
+  return impl_->id_of(token);
 }
 
 bool Tokenizer::is_special(int32_t id) const {
@@ -101,15 +118,17 @@ bool Tokenizer::is_special(int32_t id) const {
 }
 
 std::string StreamDecoder::push(int32_t id) {
-  pending_ += tokenizer_->token_bytes(id, skip_special_);
-  const size_t whole = pending_.size() - utf8_incomplete_tail(pending_);
-  std::string text = repair_utf8(std::string_view(pending_).substr(0, whole));
-  pending_.erase(0, whole);
+  std::string text;
+  const Tokenizer::Impl& impl = *tokenizer_->impl_;
+  const TokenizerData::Token* token = impl.find(id, skip_special_);
+  if (token != nullptr) impl.decoder.push(impl.text_of(*token), &state_, &text);
   return text;
 }
 
 std::string StreamDecoder::flush() {
-  return repair_utf8(std::exchange(pending_, {}));
+  std::string text;
+  tokenizer_->impl_->decoder.finish(&state_, &text);
+  return text;
 }
 
 }  // namespace asap

@@ -28,7 +28,7 @@ Lead lead_of(uint8_t byte) {
   return {3, 0x80, 0xBF};
 }
 
-// Canonical decomposition of `text`, marks in canonical order.
+// Decomposition of `text`, marks in canonical order.
 std::vector<utf8proc_int32_t> decompose(std::string_view text, utf8proc_option_t options) {
   std::vector<utf8proc_int32_t> codes;
   codes.reserve(text.size());
@@ -91,6 +91,16 @@ void append_utf8(char32_t code, std::string* out) {
   out->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(count));
 }
 
+bool is_one_char(std::string_view text) {
+  return !text.empty() && utf8_at(text, 0).length == text.size();
+}
+
+bool is_mark_char(char32_t code) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME;
+}
+
 bool is_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = utf8_at(text, at);
@@ -120,19 +130,54 @@ size_t utf8_incomplete_tail(std::string_view text) {
   return 0;
 }
 
-std::string nfc(std::string_view text) {
-  // Nothing below U+0300 composes or is reordered; its lead byte is 0xCC.
-  const auto plain = [](char c) { return static_cast<uint8_t>(c) < 0xCC; };
+std::string normalized(std::string_view text, NormalForm form) {
+  const bool composes = form == NormalForm::nfc || form == NormalForm::nfkc;
+  const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  // No normal form changes ASCII, and nothing below U+0300 (lead byte 0xCC) composes or is
+  // reordered.
+  const uint8_t plain_below = form == NormalForm::nfc ? 0xCC : 0x80;
+  const auto plain = [&](char c) { return static_cast<uint8_t>(c) < plain_below; };
   if (std::all_of(text.begin(), text.end(), plain)) return std::string(text);
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  const auto options = static_cast<utf8proc_option_t>(
+      UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+      (compatible ? UTF8PROC_COMPAT : 0));
   // utf8proc_map would sort long runs of marks in quadratic time; only its composition is used.
   std::vector<utf8proc_int32_t> codes = decompose(text, options);
-  const utf8proc_ssize_t count =
-      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), options);
+  if (composes) {
+    const utf8proc_ssize_t count = utf8proc_normalize_utf32(
+        codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), options);
+    codes.resize(static_cast<size_t>(std::max<utf8proc_ssize_t>(count, 0)));
+  }
   std::string out;
   out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < count; ++i) {
-    append_utf8(static_cast<char32_t>(codes[static_cast<size_t>(i)]), &out);
+  for (const utf8proc_int32_t code : codes) append_utf8(static_cast<char32_t>(code), &out);
+  return out;
+}
+
+std::string lowercase(std::string_view text) {
+  constexpr char32_t kDottedCapitalI = 0x130;  // the only one whose lower case is two characters
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = utf8_at(text, at);
+    at += c.length;
+    if (c.code == kDottedCapitalI) {
+      out += "i\u0307";
+    } else {
+      const auto lower = utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code));
+      append_utf8(static_cast<char32_t>(lower), &out);
+    }
+  }
+  return out;
+}
+
+std::string without_marks(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = utf8_at(text, at);
+    if (!is_mark_char(c.code)) out.append(text, at, c.length);
+    at += c.length;
   }
   return out;
 }

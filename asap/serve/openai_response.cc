@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "asap/model/utf8.h"
+
 namespace asap {
 namespace {
 
@@ -19,7 +21,7 @@ float finite(float logprob) {
 
 std::string token_text(int32_t id, const Tokenizer& tokenizer) {
   std::string bytes = tokenizer.token_bytes(id, false);
-  if (tokenizer.decode({id}, false) == bytes) return bytes;
+  if (is_utf8(bytes)) return bytes;
   std::string text = "bytes:";
   for (const char c : bytes) text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   return text;
