@@ -195,6 +195,9 @@ class Reader {
   }
 
   Status read_added_token(int32_t id, JsonReader& reader) {
+    if (!reader.has("content")) {
+      return fail(Code::invalid, "{}: the token of id {} has no content", reader.file(), id);
+    }
     AddedToken token;
     token.id = id;
     token.content = reader.string_or("content", "");
