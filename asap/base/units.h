@@ -34,8 +34,16 @@ struct Instant {
 
 // Element type of a stored tensor, a cache or a row on the wire. MXFP4 exists in stored tensors
 // only: two 4-bit values per byte, 32 values share a power-of-two scale. E8M0 is a table of such
-// scales.
-enum class DType : uint8_t { f32 = 0, bf16 = 1, f16 = 2, f8_e4m3 = 3, mxfp4 = 4, f8_e8m0 = 5 };
+// scales. Int8 has one scale per row.
+enum class DType : uint8_t {
+  f32 = 0,
+  bf16 = 1,
+  f16 = 2,
+  f8_e4m3 = 3,
+  mxfp4 = 4,
+  f8_e8m0 = 5,
+  i8 = 6
+};
 
 constexpr size_t dtype_bits(DType type) {
   switch (type) {
@@ -43,7 +51,8 @@ constexpr size_t dtype_bits(DType type) {
     case DType::bf16:
     case DType::f16: return 16;
     case DType::f8_e4m3:
-    case DType::f8_e8m0: return 8;
+    case DType::f8_e8m0:
+    case DType::i8: return 8;
     case DType::mxfp4: return 4;
   }
   return 0;
@@ -62,6 +71,7 @@ constexpr std::string_view dtype_name(DType type) {
     case DType::f8_e4m3: return "float8_e4m3";
     case DType::mxfp4: return "mxfp4";
     case DType::f8_e8m0: return "float8_e8m0";
+    case DType::i8: return "int8";
   }
   return "?";
 }

@@ -59,6 +59,9 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
   app.add_option("--dtype", config.dtype,
                  "Activations, also on the wire: auto (the checkpoint's), bfloat16, float32")
       ->capture_default_str();
+  app.add_option("--quantization,-q", config.quantization,
+                 "Weights at load: none (as the checkpoint stores them), int8 (W8A8)")
+      ->capture_default_str();
   app.add_option("--trace", trace_file, "Write a Chrome/Perfetto trace to this file at the end");
   app.add_flag("--check-config", check_config, "Print topology and window sizes, then exit");
 }

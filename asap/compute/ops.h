@@ -33,7 +33,7 @@ inline constexpr int kKvBlock = 64;
 struct Matrix {
   int n = 0;
   int k = 0;
-  DType dtype = DType::f32;         // f32, or bf16 where that is exact
+  DType dtype = DType::f32;         // f32, bf16 where that is exact, i8 if so marked
   const std::byte* data = nullptr;  // device layout, in the Arena given to pack()
   uint64_t bytes = 0;
   const float* bias = nullptr;  // [n] in the order of the packed columns, or null

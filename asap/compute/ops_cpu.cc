@@ -24,6 +24,8 @@ const KernelTable* table_of(std::string_view isa) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  if (vnni && (isa.empty() || isa == "avx512vnni")) return &kernels_avx512vnni;
   if (avx512 && (isa.empty() || isa == "avx512")) return &kernels_avx512;
   if (avx2 && (isa.empty() || isa == "avx2")) return &kernels_avx2;
 #endif
@@ -49,6 +51,7 @@ void OpsCpu::reserve(const ModelSpec& spec, const OpLimits& limits) {
   scratch_ = Arena();
   threads_.assign(static_cast<size_t>(team_.threads()), {});
   reserve_experts(spec, limits);
+  reserve_int8(spec);
   reserve_attention(spec, limits);
 }
 

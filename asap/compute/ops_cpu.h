@@ -2,14 +2,15 @@
 // kernels of one ISA (kernels/table.h); how the items are cut never shows in the results.
 //
 // Packed weights: panels of 32 columns, bf16 [k/2][32][2] or f32 [k][32], n and (bf16) k padded
-// with zeros, one layout for every ISA. A gate_up panel holds 16 gate and 16 up columns, so that
-// silu(gate)·up happens in registers.
+// with zeros, one layout for every ISA; int8 in the layout of the table (kernels/table.h). A
+// gate_up panel holds 16 gate and 16 up columns, so that silu(gate)·up happens in registers.
 //
 // The class is split over files by subject: ops_cpu.cc (choice of ISA, scratch, row-wise ops),
-// ops_cpu_pack.cc, ops_cpu_linear.cc, ops_cpu_experts.cc, ops_cpu_attention.cc (expanded keys),
-// ops_cpu_mla.cc (absorbed) and ops_cpu_indexer.cc.
+// ops_cpu_pack.cc, ops_cpu_linear.cc, ops_cpu_int8.cc, ops_cpu_experts.cc, ops_cpu_attention.cc
+// (expanded keys), ops_cpu_mla.cc (absorbed) and ops_cpu_indexer.cc.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "asap/compute/kernels/table.h"
@@ -73,9 +74,25 @@ class OpsCpu final : public Ops {
     const float* scale = nullptr;           // [rows] factor of a row's output, or null
     float* y = nullptr;                     // [rows, hidden]
   };
+  // Where row r of a packed matrix comes from; no view: it is padding.
+  struct RowOf {
+    const TensorView* view = nullptr;
+    int row = 0;
+  };
+  // Room for rows that are quantised to int8.
+  struct Int8Buffer {
+    std::byte* q = nullptr;
+    float* scale = nullptr;
+    int32_t* sum = nullptr;
+    int64_t row_bytes = 0;  // most of a row
+    int rows = 0;
+  };
+  // Rows of a product: float32, or quantised for an int8 matrix.
   struct RowView {
     const float* x = nullptr;
     int64_t ld = 0;
+    Int8Rows int8 = {};
+    RowView from(int row) const;
   };
   // Expanded keys and values of one head of one sequence, positions [0, keys), in key blocks:
   // per block K panels [2][d4][32], then V [64][dv32].
@@ -117,6 +134,7 @@ class OpsCpu final : public Ops {
   struct Thread {
     float* x = nullptr;         // [kRowBlock, hidden + pad] gathered rows
     float* act = nullptr;       // [kRowBlock, intermediate + pad]
+    Int8Buffer int8;            // kRowBlock rows of either
     float* rows = nullptr;      // [kKeyBlock, row_width_] widened cache rows
     float* key_rows = nullptr;  // [kKeyBlock, row_width_] expanded keys
     float* panels = nullptr;    // [2][row_width_][32]
@@ -138,12 +156,27 @@ class OpsCpu final : public Ops {
   template <typename ReadRow>
   Matrix pack_panels(int n, int k, bool bf16, Arena& arena, const ReadRow& read_row);
 
+  // row_of(r) says where row r < n comes from.
+  Matrix pack_int8(int n, int k, Arena& arena, const std::function<RowOf(int)>& row_of);
+  void reserve_int8(const ModelSpec& spec);
+  Int8Buffer int8_buffer(int rows, int width);
+  int64_t int8_ld(int k) const;
+  Int8Rows int8_rows(const Int8Buffer& buffer, int first, int k) const;
+  void quantize_row(const float* x, int k, const Int8Buffer& to, int row);
+  void quantize_rows(const RowView& x, int rows, int k);  // to int8_
+  void multiply(const GemmArgs& g, const Matrix& w, const RowView& x);
+  void linear_rows(const Matrix& w, const RowView& x, int n, float* y, int ldy);
+
   void split_rows(int expert, int begin, int end);  // appends to blocks_
   void run_ffn(const FfnCall& call);
+  void run_blocks(const FfnCall& call);
+  void run_columns(const FfnCall& call);
   RowView input(const FfnCall& call, const RowBlock& block, Thread& scratch);
   void gate_up(const ExpertMatrix& w, const RowView& in, int rows, Part panels, float* act,
                int64_t ld);
-  void down(const FfnCall& call, const RowBlock& block, const float* act, int64_t ld, Part panels);
+  void quantize_inputs(const FfnCall& call, const RowBlock& block, Part rows, Thread& scratch,
+                       const Int8Buffer& to, int first);
+  void down(const FfnCall& call, const RowBlock& block, const RowView& act, Part panels);
   void sum_slots(const ExpertWork& work, int hidden);
 
   void widen_rows(const KvCache& cache, const int32_t* blocks, int first, int count, int column,
@@ -172,6 +205,7 @@ class OpsCpu final : public Ops {
       nullptr;  // [blocks, kRowBlock, intermediate] when few blocks are split over columns
   int64_t act_ld_ = 0;
   int64_t x_ld_ = 0;
+  Int8Buffer int8_;  // rows of a chunk of linear(), or of the blocks that are split over columns
   int max_expert_rows_ = 0;
   std::vector<RowBlock> blocks_;
 
@@ -194,6 +228,7 @@ constexpr int64_t round_up(int64_t n, int64_t unit) {
 
 // Bytes of one packed panel.
 inline int64_t panel_bytes(const Matrix& w) {
+  if (w.dtype == DType::i8) return static_cast<int64_t>(w.bytes) / ((w.n + kPanel - 1) / kPanel);
   return w.dtype == DType::bf16 ? round_up(w.k, 2) * kPanel * 2 : int64_t{w.k} * kPanel * 4;
 }
 // A GEMM over panels [panels.begin, panels.end) of w; the caller adds y, ldy, n and mode.

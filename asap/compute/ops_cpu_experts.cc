@@ -59,14 +59,13 @@ void OpsCpu::gate_up(const ExpertMatrix& w, const RowView& in, int rows, Part pa
   g.mode = w.glu.clamped ? GemmMode::clamped_glu : GemmMode::silu;
   g.alpha = static_cast<float>(w.glu.alpha);
   g.limit = static_cast<float>(w.glu.limit);
-  kernels_.gemm(g);
+  multiply(g, w.gate_up, in);
 }
 
 // Columns of `panels` of the block's outputs.
-void OpsCpu::down(const FfnCall& call, const RowBlock& block, const float* act, int64_t ld,
-                  Part panels) {
+void OpsCpu::down(const FfnCall& call, const RowBlock& block, const RowView& act, Part panels) {
   const ExpertMatrix& w = call.experts[block.expert];
-  GemmArgs g = panel_gemm(w.down, panels, act, ld, block.rows);
+  GemmArgs g = panel_gemm(w.down, panels, act.x, act.ld, block.rows);
   g.y = call.y + int64_t{block.row} * w.hidden + panels.begin * kPanel;
   g.ldy = w.hidden;
   g.n = std::min(w.hidden, panels.end * kPanel) - panels.begin * kPanel;
@@ -74,42 +73,95 @@ void OpsCpu::down(const FfnCall& call, const RowBlock& block, const float* act, 
     g.scale = call.scale + block.row;
     g.mode = GemmMode::scale;
   }
-  kernels_.gemm(g);
+  multiply(g, w.down, act);
 }
 
 void OpsCpu::run_ffn(const FfnCall& call) {
   const int blocks = static_cast<int>(blocks_.size());
-  const int threads = team_.threads();
   if (blocks == 0) return;
-  const auto block_of = [&](int i) -> const RowBlock& { return blocks_[static_cast<size_t>(i)]; };
-  const auto scratch_of = [&](int i) -> Thread& { return threads_[static_cast<size_t>(i)]; };
-  if (blocks >= 2 * threads || threads == 1) {
-    std::sort(blocks_.begin(), blocks_.end(),
-              [](const RowBlock& a, const RowBlock& b) { return a.rows > b.rows; });
-    team_.parallel_for(blocks, [&](int i, int thread) {
-      Thread& scratch = scratch_of(thread);
-      const RowBlock& block = block_of(i);
-      const ExpertMatrix& w = call.experts[block.expert];
-      const RowView in = input(call, block, scratch);
-      gate_up(w, in, block.rows, {0, act_panels(w)}, scratch.act, act_ld_);
-      down(call, block, scratch.act, act_ld_, {0, down_panels(w)});
-    });
-    return;
+  if (blocks >= 2 * team_.threads() || team_.threads() == 1) {
+    run_blocks(call);
+  } else {
+    run_columns(call);
   }
-  const int parts = (4 * threads + blocks - 1) / blocks;
-  const auto act_of = [&](int i) { return acts_ + int64_t{i} * kRowBlock * act_ld_; };
-  team_.parallel_for(blocks * parts, [&](int item, int thread) {
-    const RowBlock& block = block_of(item / parts);
+}
+
+// An item is a block.
+void OpsCpu::run_blocks(const FfnCall& call) {
+  std::sort(blocks_.begin(), blocks_.end(),
+            [](const RowBlock& a, const RowBlock& b) { return a.rows > b.rows; });
+  team_.parallel_for(static_cast<int>(blocks_.size()), [&](int i, int thread) {
+    Thread& scratch = threads_[static_cast<size_t>(thread)];
+    const RowBlock& block = blocks_[static_cast<size_t>(i)];
     const ExpertMatrix& w = call.experts[block.expert];
-    const Part panels = part_of(act_panels(w), parts, item % parts);
-    if (panels.size() == 0) return;
-    gate_up(w, input(call, block, scratch_of(thread)), block.rows, panels, act_of(item / parts),
-            act_ld_);
+    const Part rows{0, block.rows};
+    RowView in;
+    if (w.gate_up.dtype == DType::i8) {
+      quantize_inputs(call, block, rows, scratch, scratch.int8, 0);
+      in.int8 = int8_rows(scratch.int8, 0, w.hidden);
+    } else {
+      in = input(call, block, scratch);
+    }
+    gate_up(w, in, block.rows, {0, act_panels(w)}, scratch.act, act_ld_);
+    RowView act{scratch.act, act_ld_};
+    if (w.down.dtype == DType::i8) {
+      for (int r = 0; r < block.rows; ++r) {
+        quantize_row(scratch.act + r * act_ld_, w.intermediate, scratch.int8, r);
+      }
+      act.int8 = int8_rows(scratch.int8, 0, w.intermediate);
+    }
+    down(call, block, act, {0, down_panels(w)});
   });
-  team_.parallel_for(blocks * parts, [&](int item, int) {
-    const RowBlock& block = block_of(item / parts);
-    const Part panels = part_of(down_panels(call.experts[block.expert]), parts, item % parts);
-    if (panels.size() != 0) down(call, block, act_of(item / parts), act_ld_, panels);
+}
+
+// An item is some columns of a block; what is quantised is so before, in items of some rows.
+void OpsCpu::run_columns(const FfnCall& call) {
+  const int blocks = static_cast<int>(blocks_.size());
+  const int parts = (4 * team_.threads() + blocks - 1) / blocks;
+  const auto act_of = [&](int i) { return acts_ + int64_t{i} * kRowBlock * act_ld_; };
+  // fn(number of the block, the block, its expert, number of the part, scratch)
+  const auto for_parts = [&](const auto& fn) {
+    team_.parallel_for(blocks * parts, [&](int item, int thread) {
+      const RowBlock& block = blocks_[static_cast<size_t>(item / parts)];
+      fn(item / parts, block, call.experts[block.expert], item % parts,
+         threads_[static_cast<size_t>(thread)]);
+    });
+  };
+  const auto is_int8 = [](const Matrix& w) { return w.dtype == DType::i8; };
+  const auto any_int8 = [&](Matrix ExpertMatrix::*which) {
+    return std::any_of(blocks_.begin(), blocks_.end(), [&](const RowBlock& block) {
+      return is_int8(call.experts[block.expert].*which);
+    });
+  };
+  if (any_int8(&ExpertMatrix::gate_up)) {
+    for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread& scratch) {
+      if (!is_int8(w.gate_up)) return;
+      quantize_inputs(call, block, part_of(block.rows, parts, part), scratch, int8_, i * kRowBlock);
+    });
+  }
+  for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread& scratch) {
+    const Part panels = part_of(act_panels(w), parts, part);
+    if (panels.size() == 0) return;
+    const RowView in = is_int8(w.gate_up)
+                           ? RowView{nullptr, 0, int8_rows(int8_, i * kRowBlock, w.hidden)}
+                           : input(call, block, scratch);
+    gate_up(w, in, block.rows, panels, act_of(i), act_ld_);
+  });
+  if (any_int8(&ExpertMatrix::down)) {
+    for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread&) {
+      if (!is_int8(w.down)) return;
+      const Part rows = part_of(block.rows, parts, part);
+      for (int r = rows.begin; r < rows.end; ++r) {
+        quantize_row(act_of(i) + r * act_ld_, w.intermediate, int8_, i * kRowBlock + r);
+      }
+    });
+  }
+  for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread&) {
+    const Part panels = part_of(down_panels(w), parts, part);
+    if (panels.size() == 0) return;
+    RowView act{act_of(i), act_ld_};
+    if (is_int8(w.down)) act.int8 = int8_rows(int8_, i * kRowBlock, w.intermediate);
+    down(call, block, act, panels);
   });
 }
 

@@ -32,6 +32,18 @@ GemmArgs panel_gemm(const Matrix& w, Part panels, const float* x, int64_t ldx, i
 
 void OpsCpu::linear(const Matrix& w, const float* x, int n, int ldx, float* y, int ldy) {
   CHECK(ldx >= w.k && ldy >= w.n, "rows of {} and {} for a matrix {}x{}", ldx, ldy, w.n, w.k);
+  if (w.dtype != DType::i8) return linear_rows(w, {x, ldx}, n, y, ldy);
+  CHECK(int8_.rows > 0, "an int8 matrix before reserve()");
+  for (int row = 0; row < n; row += int8_.rows) {
+    const int rows = std::min(int8_.rows, n - row);
+    RowView chunk{x + int64_t{row} * ldx, ldx};
+    quantize_rows(chunk, rows, w.k);
+    chunk.int8 = int8_rows(int8_, 0, w.k);
+    linear_rows(w, chunk, rows, y + int64_t{row} * ldy, ldy);
+  }
+}
+
+void OpsCpu::linear_rows(const Matrix& w, const RowView& x, int n, float* y, int ldy) {
   if (n == 0) return;
   const int panels = (w.n + kPanel - 1) / kPanel;
   const bool small = int64_t{n} * w.n * w.k < kSmallWork;
@@ -44,11 +56,12 @@ void OpsCpu::linear(const Matrix& w, const float* x, int n, int ldx, float* y, i
     const Part group = part_of(panels, groups, item / row_blocks);
     const Part rows = part_of(n, row_blocks, item % row_blocks);
     const int column = group.begin * kPanel;
-    GemmArgs g = panel_gemm(w, group, x + int64_t{rows.begin} * ldx, ldx, rows.size());
+    const RowView in = x.from(rows.begin);
+    GemmArgs g = panel_gemm(w, group, in.x, in.ld, rows.size());
     g.y = y + int64_t{rows.begin} * ldy + column;
     g.ldy = ldy;
     g.n = std::min(w.n, group.end * kPanel) - column;
-    kernels_.gemm(g);
+    multiply(g, w, in);
   });
 }
 

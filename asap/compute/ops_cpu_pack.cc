@@ -1,5 +1,6 @@
 // Packing: stored matrices to panels. Runs once per weight at load, rows converted exactly: what
-// fits bf16 (bf16, MXFP4, FP8 with power-of-two scales) becomes that, all others f32.
+// fits bf16 (bf16, MXFP4, FP8 with power-of-two scales) becomes that, all others f32. What is
+// marked as int8 is packed in ops_cpu_int8.cc.
 #include <algorithm>
 #include <vector>
 
@@ -63,8 +64,12 @@ const float* OpsCpu::pack_bias(int panels, Arena& arena, const Read& read) {
 }
 
 Matrix OpsCpu::pack(const TensorView& w, const TensorView& bias, Arena& arena) {
-  Matrix out = pack_panels(w.rows, w.cols, w.fits_bf16(), arena,
-                           [&](int r, float* row) { w.read_row(r, row); });
+  Matrix out = w.as_int8 ? pack_int8(w.rows, w.cols, arena,
+                                     [&](int r) {
+                                       return RowOf{&w, r};
+                                     })
+                         : pack_panels(w.rows, w.cols, w.fits_bf16(), arena,
+                                       [&](int r, float* row) { w.read_row(r, row); });
   if (bias) {
     CHECK(bias.cols == w.rows, "{}: a bias of {} for {} rows", bias.name, bias.cols, w.rows);
     out.bias = pack_bias((w.rows + kPanel - 1) / kPanel, arena,
@@ -80,12 +85,19 @@ ExpertMatrix OpsCpu::pack_expert(const FfnViews& ffn, const GluSpec& glu, Arena&
         "gate {}x{}, up {}x{}, down {}x{}", gate.rows, gate.cols, up.rows, up.cols, ffn.down.rows,
         ffn.down.cols);
   const int padded = static_cast<int>(round_up(gate.rows, kHalf));
-  const bool bf16 = gate.fits_bf16() && up.fits_bf16();
   // Packed row r: half panels of gate and up take turns; rows past the matrix stay zero.
-  Matrix gate_up = pack_panels(2 * padded, gate.cols, bf16, arena, [&](int r, float* out) {
+  const auto row_of = [&](int r) -> RowOf {
     const int row = r / kPanel * kHalf + r % kHalf;
-    if (row < gate.rows) (r % kPanel < kHalf ? gate : up).read_row(row, out);
-  });
+    return {row >= gate.rows ? nullptr : r % kPanel < kHalf ? &gate : &up, row};
+  };
+  const auto read_row = [&](int r, float* out) {
+    const RowOf from = row_of(r);
+    if (from.view != nullptr) from.view->read_row(from.row, out);
+  };
+  const bool bf16 = gate.fits_bf16() && up.fits_bf16();
+  Matrix gate_up = gate.as_int8 && up.as_int8
+                       ? pack_int8(2 * padded, gate.cols, arena, row_of)
+                       : pack_panels(2 * padded, gate.cols, bf16, arena, read_row);
   gate_up.n = 2 * gate.rows;
   if (ffn.gate_bias) {
     std::vector<float> halves(static_cast<size_t>(2 * padded), 0.0f);  // gate, then up

@@ -54,8 +54,10 @@ void check_rows(const std::vector<float>& x, int width, int out_width, const Row
 TEST_P(InvarianceTest, Linear) {
   reserve(ffn_spec(512, 512));
   for (const auto& [rows, cols] : {std::pair(33, 67), std::pair(128, 300), std::pair(1, 9)}) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f8_e4m3}) {
-      const Stored stored = random_matrix(prng_, rows, cols, dtype);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f8_e4m3, DType::i8}) {
+      const bool int8 = dtype == DType::i8;
+      Stored stored = random_matrix(prng_, rows, cols, int8 ? DType::bf16 : dtype);
+      stored.view.as_int8 = int8;
       const std::vector<float> x = random_floats(prng_, int64_t{37} * cols);
       std::vector<std::vector<float>> whole;
       for (Ops* ops : {one_.get(), three_.get()}) {
@@ -65,7 +67,8 @@ TEST_P(InvarianceTest, Linear) {
           ops->linear(w, in, n, w.k, y.data(), w.n);
           return y;
         };
-        check_rows(x, cols, rows, op, fmt::format("linear [{}, {}]", rows, cols));
+        check_rows(x, cols, rows, op,
+                   fmt::format("linear [{}, {}] {}", rows, cols, dtype_name(dtype)));
         whole.push_back(op(x.data(), 37));
       }
       expect_same_bits(whole[0], whole[1], "linear on one and on three threads");
@@ -74,13 +77,14 @@ TEST_P(InvarianceTest, Linear) {
 }
 
 TEST_P(InvarianceTest, Ffn) {
-  for (const auto& [hidden, width] : {std::pair(96, 80), std::pair(70, 33)}) {
+  for (const auto& [hidden, width, int8] :
+       {std::tuple(96, 80, false), {70, 33, false}, {70, 33, true}}) {
     reserve(ffn_spec(hidden, width));
     const Ffn ffn(prng_, hidden, width, DType::bf16, {.clamped = width == 33});
     const std::vector<float> x = random_floats(prng_, int64_t{37} * hidden);
     std::vector<std::vector<float>> whole;
     for (Ops* ops : {one_.get(), three_.get()}) {
-      const ExpertMatrix w = ops->pack_expert(ffn.views(), ffn.glu, arena_);
+      const ExpertMatrix w = ops->pack_expert(ffn.views(int8), ffn.glu, arena_);
       const RowOp op = [&](const float* in, int n) {
         std::vector<float> y(sz(n) * sz(w.hidden), kPoison);
         ops->ffn(w, in, n, y.data());
@@ -95,7 +99,8 @@ TEST_P(InvarianceTest, Ffn) {
 
 TEST_P(InvarianceTest, Experts) {
   constexpr int kExperts = 6, kTokens = 90;
-  for (const auto& [hidden, width] : {std::pair(96, 64), std::pair(70, 33)}) {
+  for (const auto& [hidden, width, int8] :
+       {std::tuple(96, 64, false), {70, 33, false}, {70, 33, true}}) {
     reserve(ffn_spec(hidden, width, kExperts, 3));
     const optest::Experts experts(prng_, kExperts, hidden, width, DType::bf16);
     const std::vector<float> x = random_floats(prng_, int64_t{kTokens + 31} * hidden, DType::bf16);
@@ -114,7 +119,7 @@ TEST_P(InvarianceTest, Experts) {
     };
     std::vector<std::vector<float>> whole;
     for (Ops* ops : {one_.get(), three_.get()}) {
-      const std::vector<ExpertMatrix> entries = experts.pack(*ops, arena_);
+      const std::vector<ExpertMatrix> entries = experts.pack(*ops, arena_, int8);
       const ExpertTable table{2, kExperts, entries};
       const RowOp op = [&](const float* in, int n) {
         const std::vector<float> rows(in, in + int64_t{n} * hidden);

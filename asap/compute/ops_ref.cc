@@ -3,8 +3,8 @@
 // that reads better. Formulas follow the reference programs of DeepSeek (V3, V3.2) and Hugging Face
 // transformers (the others); attention and the indexer are in ref_attention.cc.
 //
-// Packed form: the float32 matrix, row-major; an expert's gate_up is the gate rows followed by the
-// up rows.
+// Packed form: the float32 matrix, row-major, or its int8 form (ref_math.h); an expert's gate_up is
+// the gate rows followed by the up rows.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "asap/compute/ops.h"
 #include "asap/compute/ref_math.h"
 #include "asap/compute/router.h"
+#include "asap/model/int8.h"
 
 namespace asap {
 
@@ -33,6 +34,33 @@ float* new_bias(Matrix& w, Arena& arena) {
   return bias;
 }
 
+// The int8 form of the rows of `parts`, one after the other.
+Matrix pack_int8(std::initializer_list<const TensorView*> parts, Arena& arena) {
+  const int k = (*parts.begin())->cols;
+  int n = 0;
+  for (const TensorView* part : parts) n += part->rows;
+  const uint64_t bytes = int8_scales_at(n, k) + sz(n) * sizeof(float);
+  std::byte* data = arena.allocate(bytes);
+  auto* q = reinterpret_cast<int8_t*>(data);
+  auto* scales = reinterpret_cast<float*>(data + int8_scales_at(n, k));
+  std::vector<float> scratch;
+  for (const TensorView* part : parts) {
+    for (int r = 0; r < part->rows; ++r, q += k) *scales++ = read_int8_row(*part, r, scratch, q);
+  }
+  return {n, k, DType::i8, data, bytes, nullptr};
+}
+
+Matrix pack_float(std::initializer_list<const TensorView*> parts, Arena& arena) {
+  int n = 0;
+  for (const TensorView* part : parts) n += part->rows;
+  const Matrix out = new_matrix(n, (*parts.begin())->cols, arena);
+  float* row = const_cast<float*>(floats(out));
+  for (const TensorView* part : parts) {
+    for (int r = 0; r < part->rows; ++r, row += out.k) part->read_row(r, row);
+  }
+  return out;
+}
+
 float* rows_of(const Matrix& w, int row) {
   return const_cast<float*>(floats(w)) + int64_t{row} * w.k;
 }
@@ -47,9 +75,10 @@ double glu(const GluSpec& spec, double gate, double up) {
 // y[hidden] = w_down·glu(w_gate·x, w_up·x).
 void ffn_row(const ExpertMatrix& w, const float* x, float* y) {
   std::vector<float> act(sz(w.intermediate));
+  const Operand operand(w.gate_up, x);
   for (int j = 0; j < w.intermediate; ++j) {
-    const double gate = row_product(w.gate_up, j, x);
-    const double up = row_product(w.gate_up, w.intermediate + j, x);
+    const double gate = row_product(w.gate_up, j, operand);
+    const double up = row_product(w.gate_up, w.intermediate + j, operand);
     act[sz(j)] = static_cast<float>(glu(w.glu, gate, up));
   }
   multiply(w.down, act.data(), y);
@@ -77,8 +106,7 @@ class RefOps final : public Ops {
 
   using Ops::pack;
   Matrix pack(const TensorView& w, const TensorView& bias, Arena& arena) override {
-    Matrix out = new_matrix(w.rows, w.cols, arena);
-    for (int r = 0; r < w.rows; ++r) w.read_row(r, rows_of(out, r));
+    Matrix out = w.as_int8 ? pack_int8({&w}, arena) : pack_float({&w}, arena);
     if (bias) bias.read_row(0, new_bias(out, arena));
     return out;
   }
@@ -87,11 +115,9 @@ class RefOps final : public Ops {
     const TensorView& gate = ffn.gate;
     CHECK(gate.rows == ffn.up.rows && gate.cols == ffn.up.cols && ffn.down.cols == gate.rows, "{}",
           gate.name);
-    Matrix gate_up = new_matrix(2 * gate.rows, gate.cols, arena);
-    for (int r = 0; r < gate.rows; ++r) {
-      gate.read_row(r, rows_of(gate_up, r));
-      ffn.up.read_row(r, rows_of(gate_up, gate.rows + r));
-    }
+    const bool int8 = gate.as_int8 && ffn.up.as_int8;
+    Matrix gate_up =
+        int8 ? pack_int8({&gate, &ffn.up}, arena) : pack_float({&gate, &ffn.up}, arena);
     if (ffn.gate_bias) {
       float* bias = new_bias(gate_up, arena);
       ffn.gate_bias.read_row(0, bias);

@@ -44,7 +44,8 @@ class OpsTest : public ::testing::TestWithParam<std::string> {
 };
 
 #define ASAP_FOR_ALL_TABLES(suite)                                                             \
-  INSTANTIATE_TEST_SUITE_P(Table, suite, ::testing::Values("ref", "scalar", "avx2", "avx512"), \
+  INSTANTIATE_TEST_SUITE_P(Table, suite,                                                       \
+                           ::testing::Values("ref", "scalar", "avx2", "avx512", "avx512vnni"), \
                            [](const auto& table) { return table.param; })
 
 // Exactly representable in bf16: eight significant bits in (-1, 1).
@@ -105,7 +106,8 @@ inline double store_random(Prng& prng, DType dtype, std::byte* at) {
       return sign != 0 ? -value : value;
     }
     case DType::mxfp4:
-    case DType::f8_e8m0: break;  // no elements of their own bytes
+    case DType::f8_e8m0:
+    case DType::i8: break;  // no elements of their own
   }
   CHECK(false, "no random {}", dtype_name(dtype));
   return 0;
@@ -167,8 +169,10 @@ struct Ffn {
     up_bias = random_matrix(prng, 1, intermediate, dtype);
     down_bias = random_matrix(prng, 1, hidden, dtype);
   }
-  FfnViews views() const {
-    return {gate.view, up.view, down.view, gate_bias.view, up_bias.view, down_bias.view};
+  FfnViews views(bool int8 = false) const {
+    FfnViews out{gate.view, up.view, down.view, gate_bias.view, up_bias.view, down_bias.view};
+    for (TensorView* view : {&out.gate, &out.up, &out.down}) view->as_int8 = int8;
+    return out;
   }
   std::vector<double> apply(const float* x) const {
     const auto biased = [](const Stored& bias, int j, double sum) {
@@ -313,11 +317,11 @@ struct Experts {
     for (int e = 0; e < experts; ++e) ffns.emplace_back(prng, hidden, intermediate, dtype);
   }
   // The table's entries, packed for `ops`.
-  std::vector<ExpertMatrix> pack(Ops& ops, Arena& arena) const {
+  std::vector<ExpertMatrix> pack(Ops& ops, Arena& arena, bool int8 = false) const {
     std::vector<ExpertMatrix> entries(sz(2 * count));
     for (int e = 0; e < count; ++e) {
       const Ffn& ffn = ffns[sz(e)];
-      entries[sz(count + e)] = ops.pack_expert(ffn.views(), arena);
+      entries[sz(count + e)] = ops.pack_expert(ffn.views(int8), arena);
     }
     return entries;
   }

@@ -135,6 +135,7 @@ TensorView TensorView::slice_cols(int begin, int end) const {
   TensorView out = *this;
   out.cols = end - begin;
   out.col0 += begin;
+  if (whole_cols == 0) out.whole_cols = cols;
   // Columns of MXFP4 are found from col0: half bytes have no address.
   if (data != nullptr && dtype != DType::mxfp4) out.data += bytes_of(dtype, begin * step);
   return out;
@@ -148,12 +149,27 @@ TensorView TensorView::every_other_row(int first) const {
   return out;
 }
 
+TensorView TensorView::whole_rows() const {
+  if (whole_cols == 0) return *this;
+  TensorView out = *this;
+  out.cols = whole_cols;
+  out.col0 = out.whole_cols = 0;
+  if (data != nullptr && dtype != DType::mxfp4) out.data -= bytes_of(dtype, col0 * step);
+  return out;
+}
+
 TensorView TensorView::transposed() const {
+  CHECK(whole_cols == 0, "{} was sliced by columns", name);
   CHECK(scales == nullptr, "{} is {}, whose scales belong to rows", name, dtype_name(dtype));
   TensorView out = *this;
   std::swap(out.rows, out.cols);
   std::swap(out.stride, out.step);
   return out;
+}
+
+float TensorView::row_scale(int r) const {
+  CHECK(dtype == DType::i8, "{} is {}", name, dtype_name(dtype));
+  return stored_scale(*this, row0 + int64_t{r} * row_step);
 }
 
 void TensorView::read_row(int r, float* out) const {
@@ -175,6 +191,12 @@ void TensorView::read_row(int r, float* out) const {
       return;
     case DType::f8_e4m3: read_f8_row(*this, r, at, out); return;
     case DType::mxfp4: read_mxfp4_row(*this, r, at, out); return;
+    case DType::i8: {
+      const float scale = row_scale(r);
+      for (int i = 0; i < cols; ++i)
+        out[i] = static_cast<float>(static_cast<int8_t>(at[i])) * scale;
+      return;
+    }
     case DType::f8_e8m0: CHECK(false, "{} is a table of scales", name);
   }
 }

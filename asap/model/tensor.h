@@ -12,7 +12,8 @@ namespace asap {
 
 // A matrix [rows, cols] (a vector has rows == 1), row-major with a row stride, inside a
 // memory-mapped file. Slices share the memory, so a rank reads only the bytes of its shard. FP8
-// tensors carry their 128×128 block multipliers, MXFP4 tensors one exponent per 32 values of a row.
+// tensors carry their 128×128 block multipliers, MXFP4 tensors one exponent per 32 values of a row,
+// int8 tensors one multiplier per row.
 struct TensorView {
   std::string name;  // as in the file, for messages
   DType dtype = DType::f32;
@@ -24,20 +25,26 @@ struct TensorView {
 
   // FP8: multiplier of element (r, c) is scales[(row / 128) * scale_cols + (c + col0) / 128] with
   // row = row0 + r·row_step, the row of the stored tensor. MXFP4: 2^(scales[row · scale_cols +
-  // (c + col0) / 32] - 127), bytes.
+  // (c + col0) / 32] - 127), bytes. Int8: scales[row].
   const std::byte* scales = nullptr;
-  DType scale_dtype = DType::f32;  // FP8: f32, bf16 or f8_e8m0
+  DType scale_dtype = DType::f32;  // FP8, int8: f32, bf16 or f8_e8m0
   int scale_cols = 0;
   int row0 = 0, col0 = 0;  // origin of this slice in the stored tensor
   int row_step = 1;        // stored rows between two rows
+  int whole_cols = 0;      // of the rows that this is cut out of; 0: cols
+
+  // To be multiplied as int8 (model/int8.h).
+  bool as_int8 = false;
 
   explicit operator bool() const { return data != nullptr; }
   TensorView slice_rows(int begin, int end) const;
   TensorView slice_cols(int begin, int end) const;
   TensorView every_other_row(int first) const;  // rows first, first + 2, ...
   TensorView transposed() const;                // f32, bf16, f16
+  TensorView whole_rows() const;                // as before any slice_cols
   // Row r as float32 (exact for every source type), `cols` elements.
   void read_row(int r, float* out) const;
+  float row_scale(int r) const;  // int8: multiplier of row r
   // Whether every element is a bfloat16, so that a bfloat16 copy loses nothing. For FP8 that needs
   // multipliers that are powers of two (scale_fmt ue8m0).
   bool fits_bf16() const;

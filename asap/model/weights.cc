@@ -150,40 +150,48 @@ TensorView Binder::typed(const std::string& name, const std::vector<int64_t>& sh
   } else if (tensor->dtype == "F8_E4M3" && shape.size() >= 2) {
     view.dtype = DType::f8_e4m3;
     attach_scales(*tensor, &view);
+  } else if (tensor->dtype == "I8" && shape.size() == 2) {
+    view.dtype = DType::i8;
+    attach_scales(*tensor, &view);
   } else {
-    return problem(Code::unsupported,
-                   fmt::format("tensor {} {} is stored as {}; supported are F32, BF16, F16, and "
-                               "for matrices F8_E4M3 with 128x128 block scales",
-                               name, shape_text(shape), tensor->dtype));
+    return problem(
+        Code::unsupported,
+        fmt::format("tensor {} {} is stored as {}; supported are F32, BF16, F16, and "
+                    "for matrices F8_E4M3 with 128x128 block scales and I8 with row scales",
+                    name, shape_text(shape), tensor->dtype));
   }
   return view;
 }
 
+// FP8: X_scale_inv, one per block of 128x128. I8: X_scale, one per row.
 void Binder::attach_scales(const StoredTensor& tensor, TensorView* view) {
-  const std::string name = view->name + "_scale_inv";
+  const bool int8 = view->dtype == DType::i8;
+  const std::string name = view->name + (int8 ? "_scale" : "_scale_inv");
   std::vector<int64_t> shape = tensor.shape;
   for (size_t i = shape.size() - 2; i < shape.size(); ++i) {
     shape[i] = (shape[i] + kScaleBlock - 1) / kScaleBlock;
   }
+  if (int8) shape = {tensor.shape[0], 1};
   const StoredTensor* scales = checkpoint_.find(name);
   if (scales == nullptr) {
-    problem(Code::not_found, fmt::format("the checkpoint lacks {}, the block scales of the "
-                                         "F8_E4M3 tensor {}",
-                                         name, view->name));
+    problem(Code::not_found, fmt::format("the checkpoint lacks {}, the {} scales of the {} tensor "
+                                         "{}",
+                                         name, int8 ? "row" : "block", tensor.dtype, view->name));
     return;
   }
   used_.insert(scales);
-  if (scales->shape != shape) {
+  if (scales->shape != shape && !(int8 && scales->shape == std::vector<int64_t>{shape[0]})) {
     problem(Code::invalid,
-            fmt::format("tensor {} has shape {}; 128x128 blocks of {} need {}", name,
-                        shape_text(scales->shape), shape_text(tensor.shape), shape_text(shape)));
+            fmt::format("tensor {} has shape {}; {} of {} need {}", name, shape_text(scales->shape),
+                        int8 ? "the rows" : "128x128 blocks", shape_text(tensor.shape),
+                        shape_text(shape)));
     return;
   }
   const auto type = std::find_if(std::begin(kScaleTypes), std::end(kScaleTypes),
                                  [&](const auto& t) { return scales->dtype == t.first; });
   if (type == std::end(kScaleTypes)) {
-    problem(Code::unsupported, fmt::format("tensor {} is stored as {}; block scales are supported "
-                                           "as F32, BF16 and F8_E8M0",
+    problem(Code::unsupported, fmt::format("tensor {} is stored as {}; scales are supported as "
+                                           "F32, BF16 and F8_E8M0",
                                            name, scales->dtype));
     return;
   }
@@ -386,7 +394,28 @@ LayerViews LayerBinder::layer(int index) {
 
 }  // namespace
 
-Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec) {
+std::vector<TensorView*> quantizable_matrices(ModelWeights& weights) {
+  std::vector<TensorView*> out;
+  const auto add = [&](TensorView* view) {
+    if (*view && view->cols <= kMaxInt8Cols) out.push_back(view);
+  };
+  const auto add_ffn = [&](FfnViews* ffn) {
+    for (TensorView* view : {&ffn->gate, &ffn->up, &ffn->down}) add(view);
+  };
+  for (LayerViews& layer : weights.layers) {
+    for (TensorView* view :
+         {&layer.q, &layer.k, &layer.v, &layer.q_a, &layer.q_b, &layer.kv_a, &layer.o}) {
+      add(view);
+    }
+    add_ffn(&layer.dense);
+    add_ffn(&layer.shared);
+    for (FfnViews& expert : layer.experts) add_ffn(&expert);
+  }
+  return out;
+}
+
+Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec,
+                                  Quantization quantization) {
   const Family* family = find_family(spec.model_type);
   if (family == nullptr) {
     return fail(Code::unsupported, "model_type {} is not supported", spec.model_type);
@@ -402,6 +431,9 @@ Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec&
     out.layers.push_back(layers.layer(layer));
   }
   ASAP_TRY(bind.finish());
+  for (TensorView* view : quantizable_matrices(out)) {
+    view->as_int8 = quantization == Quantization::int8 || view->dtype == DType::i8;
+  }
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "asap/base/result.h"
+#include "asap/model/int8.h"
 #include "asap/model/safetensors.h"
 #include "asap/model/spec.h"
 #include "asap/model/tensor.h"
@@ -50,8 +51,14 @@ struct ModelWeights {
 
 // Errors: not_found names the missing tensor; invalid names a tensor of the wrong shape;
 // unsupported names a dtype, a quantisation, or up to three tensors that the architecture does not
-// use. Tensors without meaning here are skipped: prediction layers beyond the last, rotary tables,
-// cache scales.
-Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec);
+// use. Quantisation marks views (TensorView::as_int8). Tensors without meaning here are skipped:
+// prediction layers beyond the last, rotary tables, cache scales.
+Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec,
+                                  Quantization quantization = Quantization::none);
+
+// The matrices that W8A8 multiplies as int8: experts, shared experts, dense FFNs, projections of
+// attention but for kv_b. Routers, the embedding, the LM head and indexers decide too much, or cost
+// too little.
+std::vector<TensorView*> quantizable_matrices(ModelWeights& weights);
 
 }  // namespace asap

@@ -15,7 +15,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineConfig, model, config_file, data_parall
                                    max_num_batched_tokens, max_num_seqs, max_model_len,
                                    kv_cache_tokens, batch_wait_ms, max_num_queued_reqs,
                                    threads_per_device, watchdog_timeout_s, ops, dtype,
-                                   return_logits, trace, trace_events)
+                                   quantization, return_logits, trace, trace_events)
 
 namespace {
 
@@ -62,7 +62,15 @@ Status check_config(const EngineConfig& config) {
     return fail(Code::invalid, "--dtype is \"{}\"; it must be auto, bfloat16 or float32",
                 config.dtype);
   }
+  if (config.quantization != "none" && config.quantization != "int8") {
+    return fail(Code::invalid, "--quantization is \"{}\"; it must be none or int8",
+                config.quantization);
+  }
   return {};
+}
+
+Quantization quantization_of(const EngineConfig& config) {
+  return config.quantization == "int8" ? Quantization::int8 : Quantization::none;
 }
 
 std::string config_to_json(const EngineConfig& config) {

@@ -7,6 +7,7 @@
 
 #include "asap/base/result.h"
 #include "asap/compute/ops.h"
+#include "asap/model/int8.h"
 #include "asap/model/model_source.h"
 #include "asap/model/spec.h"
 #include "asap/wire/geometry.h"
@@ -33,6 +34,7 @@ struct EngineConfig {
 
   std::string ops = "cpu";     // "cpu", or "ref": the scalar oracle, float32 throughout
   std::string dtype = "auto";  // activations: "auto" (the checkpoint's), "bfloat16", "float32"
+  std::string quantization = "none";  // of weights at load: "none" (as stored), "int8" (W8A8)
   bool return_logits = false;  // results may carry full logits (asap run --dump-logits, tests)
   bool trace = false;
   int trace_events = 1 << 16;  // kept per agent, the newest
@@ -43,6 +45,9 @@ ModelSource source_of(const EngineConfig& config);
 
 // Ranges and combinations that need no model. Errors name the flag, the value and the remedy.
 Status check_config(const EngineConfig& config);
+
+// config.quantization, which check_config has accepted.
+Quantization quantization_of(const EngineConfig& config);
 
 std::string config_to_json(const EngineConfig& config);
 Result<EngineConfig> config_from_json(const std::string& text);

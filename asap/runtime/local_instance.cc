@@ -10,7 +10,7 @@ namespace asap {
 Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec,
                                         Ops& ops) {
   ASAP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(config.model));
-  ASAP_ASSIGN(const ModelWeights views, bind_weights(checkpoint, spec));
+  ASAP_ASSIGN(const ModelWeights views, bind_weights(checkpoint, spec, quantization_of(config)));
   LocalWeights out;
   for (int t = 0; t < config.tensor_parallel_size; ++t) {
     out.attention.push_back(load_attention_weights(spec, checkpoint, views, t,

@@ -123,7 +123,8 @@ void run_expert(Device& device, const WorkerRole& role,
 
 Status load_and_run(Device& device, const WorkerRole& role) {
   ASAP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(device.config.model));
-  ASAP_ASSIGN(const ModelWeights views, bind_weights(checkpoint, device.spec));
+  ASAP_ASSIGN(const ModelWeights views,
+              bind_weights(checkpoint, device.spec, quantization_of(device.config)));
   device.set_state(WorkerState::loading);
   const auto progress = [&](int layers) { device.slot().layers_done.store(layers); };
   if (role.attention) {

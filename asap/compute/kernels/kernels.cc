@@ -2,6 +2,7 @@
 // ASAP_VECTOR (floats per vector: 4, 8 or 16). The AVX-512 build has not run on hardware yet: the
 // machines so far had AVX2 only.
 #include "asap/compute/kernels/gemm.h"
+#include "asap/compute/kernels/gemm_int8.h"
 #include "asap/compute/kernels/rows.h"
 #include "asap/compute/kernels/table.h"
 
@@ -17,6 +18,9 @@ extern const KernelTable ASAP_TABLE(ASAP_ISA) = {
     .width = kWidth,
     .fma_loop = fma_loop,
     .gemm = gemm,
+    .int8 = kInt8Form,
+    .gemm_int8 = gemm_int8,
+    .quantize_int8 = quantize_int8,
     .softmax = softmax,
     .scale_rows = scale_rows,
     .scale = scale,

@@ -19,6 +19,9 @@ namespace asap {
 inline constexpr int kPanel = 32;      // columns of a packed panel
 inline constexpr int kKeyBlock = 64;   // keys of one attention step
 inline constexpr int kFmaChains = 12;  // of KernelTable::fma_loop
+// Rows whose largest magnitude is below this are taken for zero when they are quantised: 127
+// divided by it is still finite.
+inline constexpr float kInt8Least = 1e-35f;
 
 enum class GemmMode : int {
   store,       // y  = x·W + bias
@@ -51,6 +54,23 @@ struct GemmArgs {
   GemmMode mode = GemmMode::store;
 };
 
+// How a table wants int8 operands. A panel is weights [k/group][kPanel][group], bytes that are the
+// int8 value plus `offset`, k padded with zero weights; then the float32 scales of its columns.
+// Elements of quantised rows take x_bytes.
+struct Int8Form {
+  int group = 0;
+  int x_bytes = 0;
+  int offset = 0;
+};
+
+// Rows quantised to int8: x ≈ scale·q with q in [-127, 127].
+struct Int8Rows {
+  const void* q = nullptr;       // [rows], padded with zeros to a multiple of 16 elements
+  int64_t ld = 0;                // bytes between two rows
+  const float* scale = nullptr;  // [rows]
+  const int32_t* sum = nullptr;  // [rows] Σ q, where the form has an offset
+};
+
 // One key block of a softmax that runs over blocks: `rows` rows of scores in units of log2.
 struct SoftmaxArgs {
   float* s = nullptr;  // [rows, kKeyBlock]: scores in, exp2(score - max) out
@@ -69,6 +89,13 @@ struct KernelTable {
   // multiply-adds in registers.
   float (*fma_loop)(int64_t steps);
   void (*gemm)(const GemmArgs&);
+  Int8Form int8;
+  // The same with int8 panels and rows: y = (Σ q·w)·(x scale · w scale), the sum exact. g.x, ldx,
+  // bf16 and ldw mean nothing; no mode `accumulate`.
+  void (*gemm_int8)(const GemmArgs& g, const Int8Rows& x);
+  // One row: scale = max|x| / 127, q = x·(127 / max|x|) rounded to nearest, ties to even. A row
+  // that is not finite gets the scale NaN.
+  void (*quantize_int8)(const float* x, int k, void* q, float* scale, int32_t* sum);
   void (*softmax)(const SoftmaxArgs&);
   // y[i] = x[i]·scale[i] for rows of `width` elements, negative zeros made positive.
   void (*scale_rows)(const float* x, int64_t ldx, const float* scale, int rows, int width, float* y,
@@ -95,6 +122,7 @@ extern const KernelTable kernels_scalar;
 #if defined(__x86_64__)
 extern const KernelTable kernels_avx2;
 extern const KernelTable kernels_avx512;
+extern const KernelTable kernels_avx512vnni;
 #endif
 
 }  // namespace asap
