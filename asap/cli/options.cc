@@ -60,7 +60,9 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
                  "Activations, also on the wire: auto (the checkpoint's), bfloat16, float32")
       ->capture_default_str();
   app.add_option("--quantization,-q", config.quantization,
-                 "Weights at load: none (as the checkpoint stores them), int8 (W8A8)")
+                 "Weights at load: none (as the checkpoint stores them), int8 (W8A8), fp8 (stored "
+                 "FP8, activations "
+                 "rounded to FP8)")
       ->capture_default_str();
   app.add_option("--trace", trace_file, "Write a Chrome/Perfetto trace to this file at the end");
   app.add_flag("--check-config", check_config, "Print topology and window sizes, then exit");

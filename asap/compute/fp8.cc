@@ -11,7 +11,6 @@ namespace asap {
 
 namespace {
 
-constexpr int kGroup = 128;
 constexpr float kLargest = 448.0f;
 constexpr float kFloor = 1e-4f;  // of a group's largest magnitude: a group of zeros has a scale
 
@@ -39,20 +38,21 @@ float round_to_e4m3(float x) {
   return std::bit_cast<float>((clamped < 0x1p-6f ? subnormal : normal) | sign);
 }
 
-void fp8_round_trip(float* x, int n, int ld, int width) {
+void fp8_round_trip(float* x, int n, int64_t ld, int width, bool power_of_two, int first) {
   for (int i = 0; i < n; ++i, x += ld) {
-    for (int begin = 0; begin < width; begin += kGroup) {
+    for (int begin = 0, end = first; begin < width; begin = end, end += kFp8Group) {
       float* group = x + begin;
-      const int size = std::min(kGroup, width - begin);
+      const int size = std::min(end, width) - begin;
       float amax = kFloor;
       for (int j = 0; j < size; ++j) amax = std::max(amax, std::fabs(group[j]));
-      const float scale = power_of_two_above(amax * (1.0f / kLargest));
+      const float least = amax * (1.0f / kLargest);
+      const float scale = power_of_two ? power_of_two_above(least) : amax / kLargest;
       for (int j = 0; j < size; ++j) group[j] = round_to_e4m3(group[j] / scale) * scale;
     }
   }
 }
 
-void hadamard(float* x, int n, int ld, int width) {
+void hadamard(float* x, int n, int64_t ld, int width) {
   CHECK(std::has_single_bit(static_cast<unsigned>(width)), "width {}", width);
   const float scale = 1.0f / std::sqrt(static_cast<float>(width));
   for (int i = 0; i < n; ++i, x += ld) {

@@ -57,6 +57,16 @@ TEST(Fp8, RoundTripScalesEachGroupByAPowerOfTwo) {
   EXPECT_EQ(x[299], 0.0f);
 }
 
+TEST(Fp8, RoundTripWithAnyScaleAndAShorterFirstGroup) {
+  std::vector<float> x = {3.0f, 1.0f, 0.1f, 7.0f, 100.0f};
+  fp8_round_trip(x.data(), 1, 5, 5, false, 3);
+  EXPECT_EQ(x[0], 3.0f);  // the largest of a group is 448 times its scale
+  EXPECT_NEAR(x[1], 1.0f, 0.04f);
+  EXPECT_EQ(x[4], 100.0f);
+  EXPECT_NEAR(x[3], 7.0f, 0.25f);
+  EXPECT_NE(x[3], 7.0f);
+}
+
 // H·H = width·1, so twice the normalised transform is the identity; a unit vector spreads evenly.
 TEST(Fp8, HadamardIsOrthogonalInSylvestersOrder) {
   std::vector<float> x(16, 0.0f);

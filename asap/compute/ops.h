@@ -37,6 +37,10 @@ struct Matrix {
   const std::byte* data = nullptr;  // device layout, in the Arena given to pack()
   uint64_t bytes = 0;
   const float* bias = nullptr;  // [n] in the order of the packed columns, or null
+  // Rows are rounded before the product; the first group of a row ends where it does in the whole
+  // matrix of which this may be some columns.
+  Fp8Rows fp8_rows = Fp8Rows::none;
+  int fp8_first = 0;
 };
 
 // One FFN: w_down·glu(w_gate·x, w_up·x); an expert, the shared expert or a dense layer.

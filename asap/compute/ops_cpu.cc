@@ -13,8 +13,6 @@ namespace {
 // Key blocks of a chunk of units: enough to keep a team busy, far less than a long context of many
 // heads.
 constexpr int64_t kKeyFloats = int64_t{16} << 20;
-// Elements that are worth a helper's time.
-constexpr int64_t kRowsGrain = 16384;
 // Added to row lengths that are powers of two: rows must not fall into the same cache sets.
 constexpr int64_t kRowPad = 16;
 
@@ -52,6 +50,8 @@ void OpsCpu::reserve(const ModelSpec& spec, const OpLimits& limits) {
   threads_.assign(static_cast<size_t>(team_.threads()), {});
   reserve_experts(spec, limits);
   reserve_int8(spec);
+  fp8_width_ = std::max({spec.hidden, spec.heads * spec.v_head_width(), spec.q_lora});
+  fp8_x_ = floats(int64_t{kFp8RowsAtOnce} * fp8_width_);
   reserve_attention(spec, limits);
 }
 
@@ -111,16 +111,6 @@ void OpsCpu::reserve_attention(const ModelSpec& spec, const OpLimits& limits) {
   absorbed_ = floats(absorbed_limit_ * per_row);
   contexts_ = floats(absorbed_limit_ * per_row);
   absorbed_rows_.reserve(static_cast<size_t>(absorbed_limit_));
-}
-
-template <typename Fn>
-void OpsCpu::for_rows(int n, int64_t elements, Fn&& fn) {
-  const int grain =
-      static_cast<int>(std::max<int64_t>(1, kRowsGrain / std::max<int64_t>(elements, 1)));
-  team_.parallel_for((n + grain - 1) / grain, [&](int item, int) {
-    const int end = std::min(n, (item + 1) * grain);
-    for (int row = item * grain; row < end; ++row) fn(row);
-  });
 }
 
 void OpsCpu::rms_norm(const float* x, int n, int width, int ldx, const float* w, double eps,

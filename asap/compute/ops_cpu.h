@@ -10,6 +10,7 @@
 // (expanded keys), ops_cpu_mla.cc (absorbed) and ops_cpu_indexer.cc.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -21,6 +22,10 @@ namespace asap {
 
 // Most rows of x that one item takes: its activations stay in L2 while the weights stream by.
 inline constexpr int kRowBlock = 96;
+// Elements that are worth a helper's time.
+inline constexpr int64_t kRowsGrain = 16384;
+// Rows that linear() rounds to FP8 before it multiplies them.
+inline constexpr int kFp8RowsAtOnce = 1024;
 // Most key units of one chunk.
 inline constexpr size_t kMaxUnits = 4096;
 
@@ -165,6 +170,7 @@ class OpsCpu final : public Ops {
   void quantize_row(const float* x, int k, const Int8Buffer& to, int row);
   void quantize_rows(const RowView& x, int rows, int k);  // to int8_
   void multiply(const GemmArgs& g, const Matrix& w, const RowView& x);
+  void linear_fp8(const Matrix& w, const float* x, int n, int ldx, float* y, int ldy);
   void linear_rows(const Matrix& w, const RowView& x, int n, float* y, int ldy);
 
   void split_rows(int expert, int begin, int end);  // appends to blocks_
@@ -205,6 +211,8 @@ class OpsCpu final : public Ops {
       nullptr;  // [blocks, kRowBlock, intermediate] when few blocks are split over columns
   int64_t act_ld_ = 0;
   int64_t x_ld_ = 0;
+  float* fp8_x_ = nullptr;  // [kFp8RowsAtOnce, fp8_width_] rows rounded to FP8
+  int fp8_width_ = 0;
   Int8Buffer int8_;  // rows of a chunk of linear(), or of the blocks that are split over columns
   int max_expert_rows_ = 0;
   std::vector<RowBlock> blocks_;
@@ -233,5 +241,15 @@ inline int64_t panel_bytes(const Matrix& w) {
 }
 // A GEMM over panels [panels.begin, panels.end) of w; the caller adds y, ldy, n and mode.
 GemmArgs panel_gemm(const Matrix& w, Part panels, const float* x, int64_t ldx, int rows);
+
+template <typename Fn>
+void OpsCpu::for_rows(int n, int64_t elements, Fn&& fn) {
+  const int grain =
+      static_cast<int>(std::max<int64_t>(1, kRowsGrain / std::max<int64_t>(elements, 1)));
+  team_.parallel_for((n + grain - 1) / grain, [&](int item, int) {
+    const int end = std::min(n, (item + 1) * grain);
+    for (int row = item * grain; row < end; ++row) fn(row);
+  });
+}
 
 }  // namespace asap

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "asap/base/check.h"
+#include "asap/compute/fp8.h"
 #include "asap/compute/ops_cpu.h"
 
 namespace asap {
@@ -40,12 +41,20 @@ void OpsCpu::split_rows(int expert, int begin, int end) {
 
 OpsCpu::RowView OpsCpu::input(const FfnCall& call, const RowBlock& block, Thread& scratch) {
   const int hidden = call.experts[block.expert].hidden;
-  if (call.work == nullptr) return {call.x + int64_t{block.row} * hidden, hidden};
-  const ExpertWork& work = *call.work;
-  for (int i = 0; i < block.rows; ++i) {
-    const std::byte* row = work.payload[work.row_token[block.row + i]];
-    widen(row, hidden, work.dtype, scratch.x + i * x_ld_);
+  const Matrix& w = call.experts[block.expert].gate_up;
+  if (call.work == nullptr && w.fp8_rows == Fp8Rows::none) {
+    return {call.x + int64_t{block.row} * hidden, hidden};
   }
+  for (int i = 0; i < block.rows; ++i) {
+    float* to = scratch.x + i * x_ld_;
+    if (call.work == nullptr) {
+      std::copy_n(call.x + int64_t{block.row + i} * hidden, hidden, to);
+    } else {
+      const ExpertWork& work = *call.work;
+      widen(work.payload[work.row_token[block.row + i]], hidden, work.dtype, to);
+    }
+  }
+  round_rows(w, scratch.x, block.rows, x_ld_);
   return {scratch.x, x_ld_};
 }
 
@@ -104,6 +113,7 @@ void OpsCpu::run_blocks(const FfnCall& call) {
     }
     gate_up(w, in, block.rows, {0, act_panels(w)}, scratch.act, act_ld_);
     RowView act{scratch.act, act_ld_};
+    round_rows(w.down, scratch.act, block.rows, act_ld_);
     if (w.down.dtype == DType::i8) {
       for (int r = 0; r < block.rows; ++r) {
         quantize_row(scratch.act + r * act_ld_, w.intermediate, scratch.int8, r);
@@ -128,12 +138,15 @@ void OpsCpu::run_columns(const FfnCall& call) {
     });
   };
   const auto is_int8 = [](const Matrix& w) { return w.dtype == DType::i8; };
-  const auto any_int8 = [&](Matrix ExpertMatrix::*which) {
+  const auto is_rounded = [&](const Matrix& w) {
+    return is_int8(w) || w.fp8_rows != Fp8Rows::none;
+  };
+  const auto any = [&](const auto& test, Matrix ExpertMatrix::*which) {
     return std::any_of(blocks_.begin(), blocks_.end(), [&](const RowBlock& block) {
-      return is_int8(call.experts[block.expert].*which);
+      return test(call.experts[block.expert].*which);
     });
   };
-  if (any_int8(&ExpertMatrix::gate_up)) {
+  if (any(is_int8, &ExpertMatrix::gate_up)) {
     for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread& scratch) {
       if (!is_int8(w.gate_up)) return;
       quantize_inputs(call, block, part_of(block.rows, parts, part), scratch, int8_, i * kRowBlock);
@@ -147,10 +160,11 @@ void OpsCpu::run_columns(const FfnCall& call) {
                            : input(call, block, scratch);
     gate_up(w, in, block.rows, panels, act_of(i), act_ld_);
   });
-  if (any_int8(&ExpertMatrix::down)) {
+  if (any(is_rounded, &ExpertMatrix::down)) {
     for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread&) {
-      if (!is_int8(w.down)) return;
       const Part rows = part_of(block.rows, parts, part);
+      round_rows(w.down, act_of(i) + rows.begin * act_ld_, rows.size(), act_ld_);
+      if (!is_int8(w.down)) return;
       for (int r = rows.begin; r < rows.end; ++r) {
         quantize_row(act_of(i) + r * act_ld_, w.intermediate, int8_, i * kRowBlock + r);
       }

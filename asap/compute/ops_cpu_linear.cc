@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "asap/base/check.h"
+#include "asap/compute/fp8.h"
 #include "asap/compute/ops_cpu.h"
 
 namespace asap {
@@ -32,6 +33,7 @@ GemmArgs panel_gemm(const Matrix& w, Part panels, const float* x, int64_t ldx, i
 
 void OpsCpu::linear(const Matrix& w, const float* x, int n, int ldx, float* y, int ldy) {
   CHECK(ldx >= w.k && ldy >= w.n, "rows of {} and {} for a matrix {}x{}", ldx, ldy, w.n, w.k);
+  if (w.fp8_rows != Fp8Rows::none) return linear_fp8(w, x, n, ldx, y, ldy);
   if (w.dtype != DType::i8) return linear_rows(w, {x, ldx}, n, y, ldy);
   CHECK(int8_.rows > 0, "an int8 matrix before reserve()");
   for (int row = 0; row < n; row += int8_.rows) {
@@ -40,6 +42,20 @@ void OpsCpu::linear(const Matrix& w, const float* x, int n, int ldx, float* y, i
     quantize_rows(chunk, rows, w.k);
     chunk.int8 = int8_rows(int8_, 0, w.k);
     linear_rows(w, chunk, rows, y + int64_t{row} * ldy, ldy);
+  }
+}
+
+// Rounds a chunk of rows, then multiplies it.
+void OpsCpu::linear_fp8(const Matrix& w, const float* x, int n, int ldx, float* y, int ldy) {
+  CHECK(w.k <= fp8_width_, "rows of {} in FP8: reserve() was for {}", w.k, fp8_width_);
+  for (int row = 0; row < n; row += kFp8RowsAtOnce) {
+    const int rows = std::min(kFp8RowsAtOnce, n - row);
+    for_rows(rows, w.k, [&](int i) {
+      float* rounded = fp8_x_ + int64_t{i} * w.k;
+      std::copy_n(x + int64_t{row + i} * ldx, w.k, rounded);
+      round_rows(w, rounded, 1, w.k);
+    });
+    linear_rows(w, {fp8_x_, w.k}, rows, y + int64_t{row} * ldy, ldy);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "asap/base/check.h"
 #include "asap/compute/convert.h"
+#include "asap/compute/fp8.h"
 #include "asap/compute/ops_cpu.h"
 
 namespace asap {
@@ -70,6 +71,7 @@ Matrix OpsCpu::pack(const TensorView& w, const TensorView& bias, Arena& arena) {
                                      })
                          : pack_panels(w.rows, w.cols, w.fits_bf16(), arena,
                                        [&](int r, float* row) { w.read_row(r, row); });
+  mark_fp8_rows(w, &out);
   if (bias) {
     CHECK(bias.cols == w.rows, "{}: a bias of {} for {} rows", bias.name, bias.cols, w.rows);
     out.bias = pack_bias((w.rows + kPanel - 1) / kPanel, arena,
@@ -99,6 +101,7 @@ ExpertMatrix OpsCpu::pack_expert(const FfnViews& ffn, const GluSpec& glu, Arena&
                        ? pack_int8(2 * padded, gate.cols, arena, row_of)
                        : pack_panels(2 * padded, gate.cols, bf16, arena, read_row);
   gate_up.n = 2 * gate.rows;
+  mark_fp8_rows(gate, &gate_up);
   if (ffn.gate_bias) {
     std::vector<float> halves(static_cast<size_t>(2 * padded), 0.0f);  // gate, then up
     ffn.gate_bias.read_row(0, halves.data());

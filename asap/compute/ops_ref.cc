@@ -108,6 +108,7 @@ class RefOps final : public Ops {
   Matrix pack(const TensorView& w, const TensorView& bias, Arena& arena) override {
     Matrix out = w.as_int8 ? pack_int8({&w}, arena) : pack_float({&w}, arena);
     if (bias) bias.read_row(0, new_bias(out, arena));
+    mark_fp8_rows(w, &out);
     return out;
   }
 
@@ -118,6 +119,7 @@ class RefOps final : public Ops {
     const bool int8 = gate.as_int8 && ffn.up.as_int8;
     Matrix gate_up =
         int8 ? pack_int8({&gate, &ffn.up}, arena) : pack_float({&gate, &ffn.up}, arena);
+    mark_fp8_rows(gate, &gate_up);
     if (ffn.gate_bias) {
       float* bias = new_bias(gate_up, arena);
       ffn.gate_bias.read_row(0, bias);

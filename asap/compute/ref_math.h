@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "asap/compute/convert.h"
+#include "asap/compute/fp8.h"
 #include "asap/compute/kernels/table.h"
 #include "asap/compute/ops.h"
 
@@ -40,7 +41,13 @@ struct Operand {
   const float* x;
   std::vector<int8_t> q;
   float scale = 0;
+  std::vector<float> rounded;  // x, where it is rounded to fp8
   Operand(const Matrix& w, const float* row) : x(row) {
+    if (w.fp8_rows != Fp8Rows::none) {
+      rounded.assign(row, row + w.k);
+      round_rows(w, rounded.data(), 1, w.k);
+      x = rounded.data();
+    }
     if (w.dtype != DType::i8) return;
     float most = 0;
     bool finite = true;

@@ -17,6 +17,7 @@ namespace asap {
 enum class Quantization : uint8_t {
   none,  // they stay what they are; stored int8 is multiplied as int8
   int8,  // W8A8 for the matrices that quantizable_matrices() (model/weights.h) lists
+  fp8,   // stored FP8 is multiplied with activations that are rounded to FP8 (W8A8)
 };
 
 // Longest row that is multiplied as int8: 127²·this fits an int32.

@@ -121,6 +121,7 @@ struct ModelSpec {
   // Roundings that some references apply and others do not (docs/models.md).
   bool index_fp8 = false;   // Hadamard transform and fp8 round trip of index queries and keys
   bool latent_fp8 = false;  // mla: fp8 round trip of the normed latent
+  bool fp8_ue8m0 = false;   // activation scales of --quantization fp8 are powers of two
 
   std::vector<uint8_t> moe_layer;  // [layers]: 1 = experts, 0 = dense FFN
   int dense_intermediate = 0;      // width of a dense layer's FFN

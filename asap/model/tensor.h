@@ -10,6 +10,14 @@
 
 namespace asap {
 
+// How the rows that a matrix is multiplied with are rounded first: to E4M3, one scale per 128
+// values (compute/fp8.h), as programs do that multiply FP8 by FP8.
+enum class Fp8Rows : uint8_t {
+  none,
+  plain,  // scale = largest magnitude / 448
+  ue8m0,  // the next power of two
+};
+
 // A matrix [rows, cols] (a vector has rows == 1), row-major with a row stride, inside a
 // memory-mapped file. Slices share the memory, so a rank reads only the bytes of its shard. FP8
 // tensors carry their 128×128 block multipliers, MXFP4 tensors one exponent per 32 values of a row,
@@ -35,6 +43,7 @@ struct TensorView {
 
   // To be multiplied as int8 (model/int8.h).
   bool as_int8 = false;
+  Fp8Rows fp8_rows = Fp8Rows::none;
 
   explicit operator bool() const { return data != nullptr; }
   TensorView slice_rows(int begin, int end) const;

@@ -414,6 +414,27 @@ std::vector<TensorView*> quantizable_matrices(ModelWeights& weights) {
   return out;
 }
 
+namespace {
+
+// kv_b is left out: expanded or absorbed, it must give the same.
+Status mark_fp8(const ModelSpec& spec, ModelWeights* weights) {
+  std::vector<TensorView*> views = quantizable_matrices(*weights);
+  for (LayerViews& layer : weights->layers) {
+    for (TensorView* view : {&layer.index_q_b, &layer.index_k}) views.push_back(view);
+  }
+  bool any = false;
+  for (TensorView* view : views) {
+    if (view->dtype != DType::f8_e4m3 || !*view) continue;
+    view->fp8_rows = spec.fp8_ue8m0 ? Fp8Rows::ue8m0 : Fp8Rows::plain;
+    any = true;
+  }
+  if (any) return {};
+  return fail(Code::invalid,
+              "--quantization fp8: the checkpoint has no FP8 weights; use none or int8");
+}
+
+}  // namespace
+
 Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec,
                                   Quantization quantization) {
   const Family* family = find_family(spec.model_type);
@@ -434,6 +455,7 @@ Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec&
   for (TensorView* view : quantizable_matrices(out)) {
     view->as_int8 = quantization == Quantization::int8 || view->dtype == DType::i8;
   }
+  if (quantization == Quantization::fp8) ASAP_TRY(mark_fp8(spec, &out));
   return out;
 }
 

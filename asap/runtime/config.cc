@@ -62,14 +62,16 @@ Status check_config(const EngineConfig& config) {
     return fail(Code::invalid, "--dtype is \"{}\"; it must be auto, bfloat16 or float32",
                 config.dtype);
   }
-  if (config.quantization != "none" && config.quantization != "int8") {
-    return fail(Code::invalid, "--quantization is \"{}\"; it must be none or int8",
+  if (config.quantization != "none" && config.quantization != "int8" &&
+      config.quantization != "fp8") {
+    return fail(Code::invalid, "--quantization is \"{}\"; it must be none, int8 or fp8",
                 config.quantization);
   }
   return {};
 }
 
 Quantization quantization_of(const EngineConfig& config) {
+  if (config.quantization == "fp8") return Quantization::fp8;
   return config.quantization == "int8" ? Quantization::int8 : Quantization::none;
 }
 

@@ -34,7 +34,8 @@ struct EngineConfig {
 
   std::string ops = "cpu";     // "cpu", or "ref": the scalar oracle, float32 throughout
   std::string dtype = "auto";  // activations: "auto" (the checkpoint's), "bfloat16", "float32"
-  std::string quantization = "none";  // of weights at load: "none" (as stored), "int8" (W8A8)
+  // Of weights at load: "none" (as stored), "int8" or "fp8" (W8A8).
+  std::string quantization = "none";
   bool return_logits = false;  // results may carry full logits (asap run --dump-logits, tests)
   bool trace = false;
   int trace_events = 1 << 16;  // kept per agent, the newest

@@ -35,8 +35,7 @@ std::shared_ptr<const ExpertWeights> load_expert_weights(const ModelSpec& spec,
   for (int layer = 0; layer < spec.layers; ++layer) {
     for (int expert = out->experts.begin; expert < out->experts.end; ++expert, ++entry) {
       if (spec.moe_layer[sz(layer)] == 0) continue;
-      *entry =
-          ops.pack_expert(views.layers[sz(layer)].experts[sz(expert)], spec.glu, out->arena);
+      *entry = ops.pack_expert(views.layers[sz(layer)].experts[sz(expert)], spec.glu, out->arena);
     }
     if (progress) progress(layer + 1);
   }

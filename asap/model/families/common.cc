@@ -13,7 +13,7 @@ double yarn_mscale(double scale, double k) {
 }
 
 // FP8 with 128×128 blocks and MXFP4 are known by their tensors; anything else is named and refused.
-void check_quantization(JsonReader& config) {
+void check_quantization(JsonReader& config, ModelSpec* spec) {
   const char* key = "quantization_config";
   if (!config.has(key)) return;
   if (!config.raw(key).is_object()) {
@@ -35,6 +35,7 @@ void check_quantization(JsonReader& config) {
                          fmt::format("is [{}]; supported is [128, 128]", fmt::join(block, ", ")),
                          Code::unsupported);
   }
+  spec->fp8_ue8m0 = quantization.string_or("scale_fmt", "") == "ue8m0";
   config.adopt(quantization.status());
 }
 
@@ -91,7 +92,7 @@ void read_sizes(JsonReader& config, ModelSpec* spec, double default_rms_eps) {
     config.problem("hidden_act", fmt::format("is {}; supported is \"silu\"", shown(activation)),
                    Code::unsupported);
   }
-  check_quantization(config);
+  check_quantization(config, spec);
 }
 
 double read_rope(JsonReader& config, double default_theta, int max_positions, RopeSpec* rope) {
