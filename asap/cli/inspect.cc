@@ -6,7 +6,7 @@
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/model/safetensors.h"
-#include "asap/model/weights.h"
+#include "asap/model/weight_values.h"
 #include "asap/runtime/runner.h"
 
 namespace asap {
@@ -87,16 +87,15 @@ Status inspect(const InspectFlags& flags) {
   ASAP_TRY(make_plan(flags.config, spec, static_cast<int>(available_cpus().size())));
   print_model(flags.config.model, spec);
   print_devices(flags.config, spec);
-  const auto checkpoint = Checkpoint::open(flags.config.model);
-  if (!checkpoint && checkpoint.error().code == Code::not_found) {
-    std::printf("  weights     none here (%s)\n", checkpoint.error().message.c_str());
+  if (!Checkpoint::exists(flags.config.model)) {
+    std::printf("  weights     none here\n");
     return {};
   }
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  std::printf("  weights     %zu tensors in %zu files, %s\n", checkpoint->tensors().size(),
-              checkpoint->files().size(), bytes_text(checkpoint->total_bytes()).c_str());
-  const auto views = bind_weights(*checkpoint, spec);
-  if (!views) return tl::unexpected<Error>(views.error());
+  ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(flags.config), spec));
+  const Checkpoint& checkpoint = weights.checkpoint;
+  ASAP_TRY(check_values(checkpoint, weights.views));
+  std::printf("  weights     %zu tensors in %zu files, %s\n", checkpoint.tensors().size(),
+              checkpoint.files().size(), bytes_text(checkpoint.total_bytes()).c_str());
   std::printf("  supported   yes: every tensor has its place\n");
   return {};
 }

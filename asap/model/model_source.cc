@@ -31,6 +31,13 @@ Result<ModelSpec> load_spec(const ModelSource& source) {
   return spec;
 }
 
+Result<OpenWeights> open_weights(const ModelSource& source, const ModelSpec& spec) {
+  OpenWeights out;
+  ASAP_ASSIGN(out.checkpoint, Checkpoint::open(source.directory));
+  ASAP_ASSIGN(out.views, bind_weights(out.checkpoint, spec, source.quantization));
+  return out;
+}
+
 Result<ModelSpec> load_spec(const std::string& directory) {
   return load_spec(ModelSource{directory});
 }

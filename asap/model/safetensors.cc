@@ -139,9 +139,21 @@ Result<Checkpoint> Checkpoint::open(const std::string& directory) {
   return out;
 }
 
+bool Checkpoint::exists(const std::string& directory) {
+  std::error_code error;
+  const fs::path dir(directory);
+  return fs::exists(dir / kIndexName, error) || fs::exists(dir / kSingleName, error);
+}
+
 const StoredTensor* Checkpoint::find(const std::string& name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
+}
+
+void Checkpoint::read_ahead(bool on) const {
+  for (const auto& mapping : mappings_) {
+    madvise(mapping->base, mapping->size, on ? MADV_NORMAL : MADV_RANDOM);
+  }
 }
 
 uint64_t Checkpoint::total_bytes() const {

@@ -30,11 +30,16 @@ class Checkpoint {
   // malformed header; a shard that lacks a tensor of the index). Every message names file and
   // tensor.
   static Result<Checkpoint> open(const std::string& directory);
+  // Whether the directory has a weight file or an index at all.
+  static bool exists(const std::string& directory);
 
   const StoredTensor* find(const std::string& name) const;
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   const std::vector<std::string>& files() const { return files_; }
   uint64_t total_bytes() const;
+  // Whether the system may read ahead of what is touched, as it does by default: megabytes for a
+  // byte.
+  void read_ahead(bool on) const;
 
  private:
   struct Mapping;  // one mapped file; unmapped with the last copy

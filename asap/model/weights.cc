@@ -37,8 +37,9 @@ class Binder {
   TensorView stacked(const std::string& name, int count, int index, int rows, int cols);
   TensorView stacked_vector(const std::string& name, int count, int index, int width);
 
-  // The first problem, if any; a tensor that nobody asked for is one.
-  Status finish();
+  // Names of the tensors that were asked for, or the first problem; a tensor that nobody asked for
+  // is one.
+  Result<std::vector<std::string>> finish();
 
  private:
   // The whole tensor of that shape; only its data, type and scales are set.
@@ -218,10 +219,12 @@ bool Binder::ignorable(const std::string& name) const {
   return std::stoi(layer) >= spec_.layers;
 }
 
-Status Binder::finish() {
+Result<std::vector<std::string>> Binder::finish() {
+  std::vector<std::string> used;
   std::vector<std::string> unknown;
   size_t count = 0;
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
+    if (used_.contains(&tensor)) used.push_back(name);
     if (failed() || used_.contains(&tensor) || ignorable(name)) continue;
     if (++count <= 3) unknown.push_back(name);
   }
@@ -233,7 +236,7 @@ Status Binder::finish() {
                         count > unknown.size() ? ", ..." : ""));
   }
   if (failed()) return tl::unexpected<Error>(error_);
-  return {};
+  return used;
 }
 
 // Binds one layer after another with the names of one family.
@@ -451,7 +454,7 @@ Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec&
   for (int layer = 0; layer < spec.layers && !bind.failed(); ++layer) {
     out.layers.push_back(layers.layer(layer));
   }
-  ASAP_TRY(bind.finish());
+  ASAP_ASSIGN(out.stored, bind.finish());
   for (TensorView* view : quantizable_matrices(out)) {
     view->as_int8 = quantization == Quantization::int8 || view->dtype == DType::i8;
   }

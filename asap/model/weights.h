@@ -47,6 +47,7 @@ struct ModelWeights {
   TensorView final_norm;  // [H]
   TensorView lm_head;     // [V, H]; the embedding when tied
   std::vector<LayerViews> layers;
+  std::vector<std::string> stored;  // names of all tensors that the views show
 };
 
 // Errors: not_found names the missing tensor; invalid names a tensor of the wrong shape;

@@ -31,7 +31,7 @@ struct Range {
 }  // namespace
 
 ModelSource source_of(const EngineConfig& config) {
-  return {config.model, config.config_file};
+  return {config.model, config.config_file, quantization_of(config)};
 }
 
 Status check_config(const EngineConfig& config) {

@@ -9,15 +9,15 @@ namespace asap {
 
 Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec,
                                         Ops& ops) {
-  ASAP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(config.model));
-  ASAP_ASSIGN(const ModelWeights views, bind_weights(checkpoint, spec, quantization_of(config)));
+  ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(config), spec));
   LocalWeights out;
   for (int t = 0; t < config.tensor_parallel_size; ++t) {
-    out.attention.push_back(load_attention_weights(spec, checkpoint, views, t,
+    out.attention.push_back(load_attention_weights(spec, weights.checkpoint, weights.views, t,
                                                    config.tensor_parallel_size, ops, nullptr));
   }
   for (int e = 0; e < config.num_moe_ranks; ++e) {
-    out.experts.push_back(load_expert_weights(spec, views, e, config.num_moe_ranks, ops, nullptr));
+    out.experts.push_back(
+        load_expert_weights(spec, weights.views, e, config.num_moe_ranks, ops, nullptr));
   }
   return out;
 }

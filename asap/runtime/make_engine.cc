@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "asap/model/weight_values.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/local_instance.h"
 #include "asap/runtime/runner.h"
@@ -226,8 +227,10 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
   if (options.in_process && resolved.threads_per_device == 0) resolved.threads_per_device = cores;
   ASAP_ASSIGN(const EnginePlan plan, make_plan(resolved, spec, cores));
   // Checked here, before a worker exists or memory is taken.
-  ASAP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(resolved.model));
-  ASAP_ASSIGN(const ModelWeights views, bind_weights(checkpoint, spec));
+  {
+    ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(resolved), spec));
+    ASAP_TRY(check_values(weights.checkpoint, weights.views));
+  }
   if (options.in_process) {
     auto engine = std::make_unique<LocalEngine>(resolved, plan, spec, platform, options);
     ASAP_TRY(engine->load(resolved, spec));

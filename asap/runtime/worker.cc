@@ -122,18 +122,17 @@ void run_expert(Device& device, const WorkerRole& role,
 }
 
 Status load_and_run(Device& device, const WorkerRole& role) {
-  ASAP_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(device.config.model));
-  ASAP_ASSIGN(const ModelWeights views,
-              bind_weights(checkpoint, device.spec, quantization_of(device.config)));
+  ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(device.config), device.spec));
   device.set_state(WorkerState::loading);
   const auto progress = [&](int layers) { device.slot().layers_done.store(layers); };
   if (role.attention) {
-    run_attention(device, role,
-                  load_attention_weights(device.spec, checkpoint, views, role.tp_rank,
-                                         device.plan.geometry.ranks, *device.ops, progress));
+    run_attention(
+        device, role,
+        load_attention_weights(device.spec, weights.checkpoint, weights.views, role.tp_rank,
+                               device.plan.geometry.ranks, *device.ops, progress));
   } else {
     run_expert(device, role,
-               load_expert_weights(device.spec, views, role.moe_rank,
+               load_expert_weights(device.spec, weights.views, role.moe_rank,
                                    device.plan.geometry.expert_ranks, *device.ops, progress));
   }
   return {};

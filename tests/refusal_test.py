@@ -1,0 +1,159 @@
+"""Broken checkpoints on the command line: run, serve and inspect each end at once with one clear message and an exit code
+that is not zero, also where the files are large. Standard library only."""
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+
+from support import ASAP, GOLDEN, TINY, main
+
+NAN, INFINITY = b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f"
+UP = "model.layers.1.mlp.experts.2.up_proj.weight"
+SHARD = "model-00002-of-00002.safetensors"
+
+
+def read_parts(path):
+    """(header, data) of a safetensors file."""
+    data = path.read_bytes()
+    size, = struct.unpack_from("<Q", data)
+    return json.loads(data[8:8 + size]), bytearray(data[8 + size:])
+
+
+def head_bytes(header):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+def fill(name, pattern):
+    def edit(header, data):
+        begin, end = header[name]["data_offsets"]
+        data[begin:end] = pattern * ((end - begin) // len(pattern))
+    return edit
+
+
+def replace(name, key, value):
+    def edit(header, _):
+        header[name][key] = value
+    return edit
+
+
+def rename(old, new):
+    def edit(header, _):
+        header[new] = header.pop(old)
+    return edit
+
+
+# name, golden, exit code, words of the message, change of (header, data) or of the folder
+PARTS = [
+    ("overlapping", "qwen3_moe", 2, "overlap", replace(UP, "data_offsets", [0, 1920])),
+    ("wrong shape", "qwen3_moe", 2, UP, replace(UP, "shape", [48, 10])),
+    ("wrong dtype", "qwen3_moe", 4, "stored as I32", replace(UP, "dtype", "I32")),
+    ("missing tensor", "qwen3_moe", 3, "lacks the tensor " + UP, rename(UP, "model.layers.9.spare")),
+    ("extra tensor", "qwen3_moe", 4, "model.extra", lambda header, _: header.update(
+        {"model.extra": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})),
+    ("NaN-filled", "qwen3_moe", 2, UP + " [10, 48] holds NaN", fill(UP, NAN)),
+    ("Inf-filled", "qwen3_moe", 2, UP + " [10, 48] holds infinity", fill(UP, INFINITY)),
+    ("scale missing", "deepseek_v3_fp8", 3, "block scales", rename(
+        "model.layers.1.self_attn.q_a_proj.weight_scale_inv", "model.layers.9.spare")),
+]
+FOLDERS = [
+    ("truncated", "qwen3_moe", 2, "truncated",
+     lambda folder: os.truncate(folder / "model.safetensors", 5000)),
+    ("huge header", "qwen3_moe", 2, "header claims",
+     lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 8 + b"{}" * 100)),
+    ("missing shard", "deepseek_v3_mtp_shards", 3, SHARD, lambda folder: (folder / SHARD).unlink()),
+    ("absent file in the index", "deepseek_v3_mtp_shards", 3, "elsewhere.safetensors",
+     lambda folder: (folder / "model.safetensors.index.json").write_text(
+         (folder / "model.safetensors.index.json").read_text().replace(SHARD, "elsewhere.safetensors"))),
+]
+
+
+def commands(folder):
+    return (["run", folder, "--tokens", "1"], ["run", folder, "--tokens", "1", "--in-process"],
+            ["serve", folder, "--port", "0", "--tp", "2", "--num-moe-ranks", "2"], ["inspect", folder])
+
+
+def expect_refusal(arguments, code, words, name):
+    begin = time.monotonic()
+    done = subprocess.run([ASAP, *map(str, arguments)], capture_output=True, text=True, timeout=30)
+    seconds = time.monotonic() - begin
+    lines = done.stderr.splitlines()
+    assert done.returncode == code, (name, arguments, done.returncode, done.stderr)
+    assert len(lines) == 1 and lines[0].startswith("asap: ") and words in lines[0], (name, lines)
+    # A second for the load and some for a busy machine to start a process.
+    assert seconds < 2, (name, arguments, seconds)
+    return seconds
+
+
+def test_every_damage_has_one_message():
+    slowest = 0
+    for name, golden, code, words, edit in PARTS + FOLDERS:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(shutil.copytree(GOLDEN / golden, pathlib.Path(scratch) / "model"))
+            shutil.copy(TINY / "tokenizer.json", folder)  # serve reads it first
+            if (name, golden, code, words, edit) in PARTS:
+                header, data = read_parts(folder / "model.safetensors")
+                edit(header, data)
+                (folder / "model.safetensors").write_bytes(head_bytes(header) + data)
+            else:
+                edit(folder)
+            for arguments in commands(folder):
+                slowest = max(slowest, expect_refusal(arguments, code, words, name))
+    print(f"  {len(PARTS + FOLDERS)} kinds of damage, {len(commands(''))} commands each; "
+          f"slowest {slowest * 1e3:.0f} ms")
+
+
+def make_large(folder, golden="qwen3_moe", width=1 << 20):
+    """A checkpoint of 20 GB of holes: the golden with wide experts. Returns its header."""
+    config = json.loads((GOLDEN / golden / "config.json").read_text())
+    narrow = config["moe_intermediate_size"]
+    (folder / "config.json").write_text(json.dumps({**config, "moe_intermediate_size": width}))
+    shutil.copy(TINY / "tokenizer.json", folder)
+    header, _ = read_parts(GOLDEN / golden / "model.safetensors")
+    at = 0
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        if ".experts." in name:
+            entry["shape"] = [width if size == narrow else size for size in entry["shape"]]
+        count = 4
+        for size in entry["shape"]:
+            count *= size
+        entry["data_offsets"] = [at, at + count]
+        at += count
+    head = head_bytes(header)
+    (folder / "model.safetensors").write_bytes(head)
+    os.truncate(folder / "model.safetensors", len(head) + at)
+    assert at > 20e9, at
+    return header, len(head)
+
+
+def test_large_files_are_not_read():
+    """inspect of a sound 20 GB file, and the refusal of a damaged one, take a moment and little memory."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        header, data_at = make_large(folder)
+        begin = time.monotonic()
+        done = subprocess.run([ASAP, "inspect", folder], capture_output=True, text=True, timeout=30)
+        seconds = time.monotonic() - begin
+        assert done.returncode == 0 and "supported   yes" in done.stdout, done
+        assert seconds < 2, seconds
+        with open(folder / "model.safetensors", "r+b") as file:
+            file.seek(data_at + header[UP]["data_offsets"][0])
+            file.write(NAN)
+        for arguments in commands(folder)[1:]:
+            # The plan of such a model is small: its KV cache and windows do not depend on experts.
+            expect_refusal(arguments, 2, UP, "large and damaged")
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        print(f"  inspect {seconds * 1e3:.0f} ms, largest process {peak / 1024:.0f} MB")
+        assert peak < 400 * 1024, peak  # KB
+
+
+if __name__ == "__main__":
+    main({name[5:]: value for name, value in list(globals().items()) if name.startswith("test_")})
