@@ -34,9 +34,9 @@ ROOT = HERE.parent.parent
 
 VOCAB = 128
 PADDED_ROWS = 8  # zero rows at the end of the vocabulary, as released models have them
-PROMPT_LENGTHS = (1, 7, 64)
+PROMPT_LENGTHS = (1, 7, 48)
 GREEDY_STEPS = 8
-CANDIDATES = 32  # of each prompt token; the one whose decisions are least close is taken
+CANDIDATES = 24  # of each prompt token; the one whose decisions are least close is taken
 TRIES = 20  # to find a prompt with
 MIN_GAP = 2e-3  # between a chosen and a rejected expert, group or key, on any of its rows,
 MIN_GENERATED_GAP = 2e-4  # and on generated rows,
@@ -63,6 +63,7 @@ COMMON = {
     "intermediate_size": 40,
     "num_attention_heads": 4,
     "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-3,  # large, so that an eps taken from elsewhere shows
     "initializer_range": 0.02,
     "bos_token_id": 0,
     "eos_token_id": 1,
@@ -125,8 +126,8 @@ CASES = {
     # The library has no class of that name: Kimi-K2 is DeepSeek-V3's under another model_type.
     "kimi_k2": Case("DeepseekV3", MLA | {
         "n_routed_experts": 24, "num_experts_per_tok": 8, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 6,
-        "routed_scaling_factor": 2.827, "num_mtp_layers": 0,
-        "rope_parameters": yarn(5e4, factor=8.0, original=16, beta_fast=1.0, mscale=1.0, mscale_all_dim=1.0)},
+        "routed_scaling_factor": 2.827, "max_position_embeddings": 4096,
+        "rope_parameters": yarn(5e4, factor=8.0, original=512, beta_fast=1.0, mscale=1.0, mscale_all_dim=1.0)},
         "24 experts in one group, beta_fast = beta_slow", BF16, edit={"model_type": "kimi_k2"}),
     "glm4_moe": Case("Glm4Moe", GQA | {
         "head_dim": 16, "use_qk_norm": True, "attention_bias": True, "first_k_dense_replace": 1,
@@ -184,12 +185,12 @@ CASES = {
         "clipped q, k and v, biases, normalisation", BF16),
     "gpt_oss": Case("GptOss", GQA | {
         "hidden_size": 32, "intermediate_size": 32, "head_dim": 16, "num_local_experts": 8, "sliding_window": 6,
-        "rope_parameters": yarn(1.5e5, factor=32.0, original=16, truncate=False)},
+        "max_position_embeddings": 16384, "rope_parameters": yarn(1.5e5, factor=32.0, original=512, truncate=False)},
         "sinks, sliding window, clamped gate and up, transposed experts", gain={"experts.gate_up_proj": 2.0}),
     "gpt_oss_bf16": Case("GptOss", GQA | {
         "num_hidden_layers": 4, "hidden_size": 32, "intermediate_size": 32, "head_dim": 16, "num_local_experts": 8,
         "sliding_window": 6, "num_key_value_heads": 1, "swiglu_limit": 3.0, "swiglu_alpha": 1.2,
-        "rope_parameters": yarn(1.5e5, factor=32.0, original=16)},
+        "max_position_embeddings": 16384, "rope_parameters": yarn(1.5e5, factor=32.0, original=512)},
         "one key/value head, other clamp, truncated YaRN", BF16, gain={"experts.gate_up_proj": 2.0}),
     "minimax_m2": Case("MiniMaxM2", GQA | {
         "head_dim": 16, "num_local_experts": 8, "intermediate_size": 20,
