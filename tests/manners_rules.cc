@@ -23,14 +23,15 @@ constexpr int kMaxFunctionLines = 70;
 constexpr int kMaxFileLines = 800;
 
 // A folder of asap/ may include itself and folders before it.
-const Names kFolders = {"base",    "wire",  "policy", "model", "compute", "transport",
-                        "runtime", "serve", "load",   "sim",   "cli"};
+const Names kFolders = {"base",    "wire", "policy", "model", "compute", "transport",
+                        "runtime", "chat", "serve",  "load",  "sim",     "cli"};
 // Folders that may include less than their rank allows.
 struct Only {
   std::string_view folder;
   Names may_include;
 };
-const std::vector<Only> kOnly = {{"policy", {"base", "policy"}}};
+const std::vector<Only> kOnly = {{"policy", {"base", "policy"}},
+                                 {"chat", {"base", "model", "chat"}}};
 
 // A policy is a value: nothing that needs a clock, a thread or the operating system.
 const Names kPolicyBannedHeaders = {"atomic", "chrono", "condition_variable", "ctime", "future",
