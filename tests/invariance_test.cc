@@ -22,8 +22,6 @@ std::vector<Model> models() {
     const auto [t, e] = kShapes[out.size() % std::size(kShapes)];
     out.push_back({name, out.size() % 3 == 0 ? "float32" : "bfloat16", t, e});
   }
-  out.push_back({"deepseek_v32", "bfloat16", 2, 2});
-  out.push_back({"qwen3_moe", "bfloat16", 2, 2});
   return out;
 }
 
