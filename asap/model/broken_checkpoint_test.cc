@@ -76,7 +76,8 @@ constexpr const char* kQa = "model.layers.1.self_attn.q_a_proj.weight";
 
 constexpr uint32_t kNan = 0x7FC00000;
 
-std::vector<Broken> header_cases() {
+// Damage to the file as a whole.
+std::vector<Broken> file_cases() {
   return {
       {"truncated",
        "qwen3_moe",
@@ -102,6 +103,12 @@ std::vector<Broken> header_cases() {
        {"header claims", "limit"},
        nullptr,
        [](std::string& file) { file[7] = 0x10; }},
+  };
+}
+
+// Wrong entries of its header.
+std::vector<Broken> header_cases() {
+  return {
       {"overlapping",
        "qwen3_moe",
        Code::invalid,
@@ -229,7 +236,7 @@ std::vector<Broken> shard_cases() {
 
 std::vector<Broken> all_cases() {
   std::vector<Broken> out;
-  for (const auto& cases : {header_cases(), value_cases(), shard_cases()}) {
+  for (const auto& cases : {file_cases(), header_cases(), value_cases(), shard_cases()}) {
     out.insert(out.end(), cases.begin(), cases.end());
   }
   return out;
