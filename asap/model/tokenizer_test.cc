@@ -154,16 +154,18 @@ TEST(Bpe, LongRunsTakeNoQuadraticTime) {
   }
   file["added_tokens"].push_back({{"id", 500}, {"content", "<l>"}, {"lstrip", true}});
   file["added_tokens"].push_back({{"id", 501}, {"content", "\t"}, {"rstrip", true}});
+  file["added_tokens"].push_back({{"id", 502}, {"content", "\v"}});
   file["normalizer"] = {{"type", "NFC"}};
   const Tokenizer t = make(file);
-  std::string marks = "a", spaced;
-  for (int i = 0; i < 250'000; ++i) marks += "\u0301\u0323", spaced += " \n";
+  std::string marks = "a", spaced, tabs;
+  for (int i = 0; i < 250'000; ++i) marks += "\u0301\u0323", spaced += " \n", tabs += "\t\v";
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(t.encode(std::string(1 << 20, 'a'), false).size(), 256u);
   EXPECT_EQ(t.encode(std::string(1'000'000, ' '), false).size(), 1'000'000u);
   EXPECT_EQ(t.encode(std::string(1'000'000, ' ') + "x", false).size(), 1'000'001u);
   EXPECT_EQ(t.encode(std::string(300'000, '\t'), false).size(), 300'000u);
   EXPECT_EQ(t.encode(std::string(300'000, ' ') + "<l>", false).size(), 1u);
+  EXPECT_EQ(t.encode(tabs, false).size(), 500'000u);
   EXPECT_GT(t.encode(marks, false).size(), 500'000u);
   EXPECT_GT(t.encode(spaced, false).size(), 400'000u);
   // Quadratic time would be hours.
@@ -251,6 +253,36 @@ TEST(Bpe, UnknownCharacters) {
   file = spm_file("▁ab", {"a b", "<0xC3> <0xA9>"});
   file["normalizer"] = nullptr;
   EXPECT_EQ(make(file).encode("é", false), Ids{id("ab") + 1});
+}
+
+// One piece holds the whole text here, so cutting and merging have to be fast by themselves.
+TEST(Bpe, LongTextsOfCharactersTakeNoQuadraticTime) {
+  std::vector<std::string> merges = {"▁ a", "▁ b", "a b", "▁a ▁b"};
+  for (const std::string& unit : {std::string("a"), std::string("▁")}) {
+    for (std::string token = unit; token.size() < unit.size() << 12; token += token) {
+      merges.push_back(token + " " + token);  // doublings: every merge touches the whole run
+    }
+  }
+  const Tokenizer t = make(spm_file("▁abc世", merges));
+  Prng random(29);
+  std::string pairs, unbroken;
+  while (pairs.size() < 1'000'000) pairs += "a b ";
+  while (unbroken.size() < 1'000'000) unbroken += "abc"[random.below(3)];
+  std::string unknown;
+  while (unknown.size() < 1'000'000) unknown += "界";
+  const auto begin = std::chrono::steady_clock::now();
+  // "▁a" at the beginning, then as many of the longest tokens as there are.
+  EXPECT_EQ(t.encode(std::string((1 << 20) + 1, 'a'), false).size(), 1u + 256u);
+  EXPECT_EQ(t.encode(std::string((1 << 20) - 1, ' '), false).size(), 256u);
+  EXPECT_GT(t.encode(std::string(1'000'000, ' ') + "b", false).size(), 200u);
+  for (const std::string& text : {pairs, unbroken, unknown}) {
+    const Ids ids = t.encode(text, false);
+    EXPECT_GT(ids.size(), 200'000u);
+    EXPECT_EQ(t.decode(ids, false), text);
+    EXPECT_EQ(streamed(t, ids, false), text);
+  }
+  // Quadratic time would be hours.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
 TEST(Tokenizer, SpmStyle) {
