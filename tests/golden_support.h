@@ -26,6 +26,7 @@ struct Setup {
   int d = 1, t = 1, e = 1, r = 2;
   std::string ops = "cpu";
   std::string dtype = "auto";
+  std::string quantization = "none";
   int max_batch_tokens = 256;
   int max_batch_seqs = 32;
   int max_model_len = 0;

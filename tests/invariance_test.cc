@@ -12,6 +12,7 @@ struct Model {
   std::string golden;
   const char* dtype;
   int t, e;
+  const char* quantization = "none";
 };
 
 // Every golden, so every family and weight format; types and geometries take turns.
@@ -22,11 +23,15 @@ std::vector<Model> models() {
     const auto [t, e] = kShapes[out.size() % std::size(kShapes)];
     out.push_back({name, out.size() % 3 == 0 ? "float32" : "bfloat16", t, e});
   }
+  for (const char* name : {"deepseek_v32_fp8", "glm4_moe", "gpt_oss"}) {
+    out.push_back({name, "bfloat16", 2, 2, "int8"});
+  }
   return out;
 }
 
 void PrintTo(const Model& model, std::ostream* out) {
-  *out << model.golden << "_" << model.dtype << "_T" << model.t << "E" << model.e;
+  *out << model.golden << "_" << model.dtype << "_T" << model.t << "E" << model.e
+       << (model.quantization == std::string("int8") ? "_int8" : "");
 }
 
 class InvarianceTest : public testing::TestWithParam<Model> {
@@ -38,6 +43,7 @@ class InvarianceTest : public testing::TestWithParam<Model> {
                 .t = GetParam().t,
                 .e = GetParam().e,
                 .dtype = GetParam().dtype,
+                .quantization = GetParam().quantization,
                 .max_batch_tokens = 128}) {
     const std::vector<int32_t>& longest = golden_.cases.back().prompt;
     subject_ = {longest, 6, 0.7, 42};

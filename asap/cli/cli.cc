@@ -49,6 +49,7 @@ int run_cli(int argc, char** argv, const Platform& platform) {
       {"serve", "Serve a model over an OpenAI-compatible HTTP API", with_platform(add_serve)},
       {"run", "Run one request and print its tokens", with_platform(add_run)},
       {"inspect", "Describe a checkpoint: architecture, sizes, bytes per device", add_inspect},
+      {"quantize", "Write a checkpoint's int8 form (W8A8), which vLLM reads too", add_quantize},
       {"verify", "Check engines against golden checkpoints with expected results",
        with_platform(add_verify)},
       {"bench", "Measure: load on a server", add_bench},

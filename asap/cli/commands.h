@@ -12,6 +12,7 @@ namespace asap {
 std::function<int()> add_serve(CLI::App& app, const Platform& platform);
 std::function<int()> add_run(CLI::App& app, const Platform& platform);
 std::function<int()> add_inspect(CLI::App& app);
+std::function<int()> add_quantize(CLI::App& app);
 std::function<int()> add_verify(CLI::App& app, const Platform& platform);
 std::function<int()> add_bench(CLI::App& app);
 std::function<int()> add_worker(CLI::App& app, const Platform& platform);

@@ -1,7 +1,7 @@
 // compute_bench [threads [filter]]: speed of the CPU ops, each as GFLOP/s and as a share of a loop
 // of fused multiply-adds that runs between its repetitions, on the same threads. Absolute numbers
 // move with the clock and the neighbours; the ratios stay. Weights rotate over more memory than the
-// caches hold.
+// caches hold. Int8 takes turns with bfloat16, and is shown as a multiple of it too.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -38,6 +38,7 @@ double now() {
 
 const KernelTable& kernels_of(std::string_view isa) {
 #if defined(__x86_64__)
+  if (isa == "avx512vnni") return kernels_avx512vnni;
   if (isa == "avx512") return kernels_avx512;
   if (isa == "avx2") return kernels_avx2;
 #endif
@@ -85,29 +86,30 @@ class Bench {
   Bench(int threads, std::string filter)
       : team(threads), ops(make_ops_cpu(team)), filter_(std::move(filter)) {
     fmt::print("isa {}, {} thread(s); median of {} rounds\n", ops->isa(), threads, kRounds);
-    fmt::print("{:<44}{:>10}{:>10}{:>8}\n", "", "GFLOP/s", "FMA loop", "ratio");
+    fmt::print("{:<44}{:>10}{:>10}{:>8}{:>10}\n", "", "GFLOP/s", "FMA loop", "ratio", "to bf16");
   }
 
   bool wants(const std::string& name) const { return name.find(filter_) != std::string::npos; }
 
+  using Op = std::function<void()>;
   // `fn` runs the op once; `flops` of one run.
-  void measure(const std::string& name, double flops, const std::function<void()>& fn) {
-    fn();
-    const double begin = now();
-    fn();
-    const double once = now() - begin;
-    const int runs = std::max(1, static_cast<int>(kRoundSeconds / once));
-    std::vector<double> rates, ceilings, ratios;
+  void measure(const std::string& name, double flops, const Op& fn) {
+    compare(name, flops, fn, nullptr);
+  }
+  // The same, in turns with `other`, of as many operations.
+  void compare(const std::string& name, double flops, const Op& fn, const Op& other) {
+    const int runs = runs_of(fn);
+    const int other_runs = other ? runs_of(other) : 0;
+    std::vector<double> rates, ceilings, ratios, factors;
     for (int round = 0; round < kRounds; ++round) {
       const double ceiling = fma_rate();
-      const double start = now();
-      for (int i = 0; i < runs; ++i) fn();
-      rates.push_back(flops * runs / (now() - start) * 1e-9);
+      rates.push_back(rate(fn, runs, flops));
       ceilings.push_back((ceiling + fma_rate()) / 2);
       ratios.push_back(rates.back() / ceilings.back());
+      if (other) factors.push_back(rates.back() / rate(other, other_runs, flops));
     }
-    fmt::print("{:<44}{:>10.1f}{:>10.1f}{:>8.2f}\n", name, median(rates), median(ceilings),
-               median(ratios));
+    fmt::print("{:<44}{:>10.1f}{:>10.1f}{:>8.2f}{}\n", name, median(rates), median(ceilings),
+               median(ratios), other ? fmt::format("{:>10.2f}", median(factors)) : "");
     std::fflush(stdout);
   }
 
@@ -116,6 +118,17 @@ class Bench {
   Prng prng{1};
 
  private:
+  static int runs_of(const Op& fn) {
+    fn();
+    const double begin = now();
+    fn();
+    return std::max(1, static_cast<int>(kRoundSeconds / (now() - begin)));
+  }
+  static double rate(const Op& fn, int runs, double flops) {
+    const double begin = now();
+    for (int i = 0; i < runs; ++i) fn();
+    return flops * runs / (now() - begin) * 1e-9;
+  }
   double fma_rate() {
     const KernelTable& kernels = kernels_of(ops->isa());
     constexpr int64_t kSteps = 1 << 20;
@@ -129,16 +142,22 @@ class Bench {
   std::string filter_;
 };
 
+// A matrix packed again and again, so that it comes from memory.
+std::vector<Matrix> cold_copies(Bench& bench, const TensorView& view, Arena& arena) {
+  std::vector<Matrix> copies;
+  for (uint64_t bytes = 0; bytes < kColdBytes; bytes += copies.back().bytes) {
+    copies.push_back(bench.ops->pack(view, arena));
+  }
+  return copies;
+}
+
 void bench_linear(Bench& bench, int n, int k, DType dtype, std::initializer_list<int> rows) {
   const std::string shape = fmt::format("linear {} N {} K {}", dtype_name(dtype), n, k);
   if (!bench.wants(shape)) return;
   Stored stored;
   Arena arena;
   const TensorView view = stored.matrix(bench.prng, n, k, dtype);
-  std::vector<Matrix> copies;
-  for (uint64_t bytes = 0; bytes < kColdBytes; bytes += copies.back().bytes) {
-    copies.push_back(bench.ops->pack(view, arena));
-  }
+  const std::vector<Matrix> copies = cold_copies(bench, view, arena);
   for (const int m : rows) {
     const std::vector<float> x = random_floats(bench.prng, int64_t{m} * k);
     std::vector<float> y(static_cast<size_t>(m) * static_cast<size_t>(n));
@@ -146,6 +165,31 @@ void bench_linear(Bench& bench, int n, int k, DType dtype, std::initializer_list
     bench.measure(fmt::format("{} M {}", shape, m), 2.0 * n * k * m, [&] {
       bench.ops->linear(copies[next++ % copies.size()], x.data(), m, k, y.data(), n);
     });
+  }
+}
+
+// The quantisation of the rows is part of it.
+void bench_int8_linear(Bench& bench, int n, int k, std::initializer_list<int> rows) {
+  const std::string shape = fmt::format("linear int8 N {} K {}", n, k);
+  if (!bench.wants(shape)) return;
+  ModelSpec spec;
+  spec.hidden = k;
+  bench.ops->reserve(spec, {std::max(rows), 0, 0});
+  Stored stored;
+  Arena arena;
+  TensorView view = stored.matrix(bench.prng, n, k, DType::bf16);
+  const std::vector<Matrix> bf16 = cold_copies(bench, view, arena);
+  view.as_int8 = true;
+  const std::vector<Matrix> int8 = cold_copies(bench, view, arena);
+  for (const int m : rows) {
+    const std::vector<float> x = random_floats(bench.prng, int64_t{m} * k);
+    std::vector<float> y(static_cast<size_t>(m) * static_cast<size_t>(n));
+    size_t next = 0;
+    const auto run = [&](const std::vector<Matrix>& copies) {
+      bench.ops->linear(copies[next++ % copies.size()], x.data(), m, k, y.data(), n);
+    };
+    bench.compare(
+        fmt::format("{} M {}", shape, m), 2.0 * n * k * m, [&] { run(int8); }, [&] { run(bf16); });
   }
 }
 
@@ -199,7 +243,7 @@ struct RandomWork {
   }
 };
 
-// Qwen3-30B-A3B: hidden 2048, 128 experts, 8 per token, width 768.
+// Qwen3-30B-A3B: hidden 2048, 128 experts, 8 per token, width 768. Int8 takes turns with bf16.
 void bench_experts(Bench& bench, DType dtype, std::initializer_list<int> token_counts) {
   constexpr int kHidden = 2048, kExperts = 128, kTopK = 8, kWidth = 768;
   const std::string name = fmt::format("experts q3 {}", dtype_name(dtype));
@@ -210,22 +254,32 @@ void bench_experts(Bench& bench, DType dtype, std::initializer_list<int> token_c
   spec.moe_intermediate = kWidth;
   const int most = std::max(token_counts);
   bench.ops->reserve(spec, {most, 0, most * kTopK});
+  const bool int8 = dtype == DType::i8;
+  const DType float_type = int8 ? DType::bf16 : dtype;
   Stored stored;
   Arena arena;
-  const TensorView gate = stored.matrix(bench.prng, kWidth, kHidden, dtype);
-  const TensorView up = stored.matrix(bench.prng, kWidth, kHidden, dtype);
-  const TensorView down = stored.matrix(bench.prng, kHidden, kWidth, dtype);
-  std::vector<ExpertMatrix> experts;
-  for (int e = 0; e < kExperts; ++e) {
-    experts.push_back(bench.ops->pack_expert({gate, up, down, {}, {}, {}}, arena));
-  }
-  const ExpertTable table{1, kExperts, experts};
+  FfnViews ffn;
+  ffn.gate = stored.matrix(bench.prng, kWidth, kHidden, float_type);
+  ffn.up = stored.matrix(bench.prng, kWidth, kHidden, float_type);
+  ffn.down = stored.matrix(bench.prng, kHidden, kWidth, float_type);
+  const auto pack = [&] {
+    std::vector<ExpertMatrix> out;
+    for (int e = 0; e < kExperts; ++e) out.push_back(bench.ops->pack_expert(ffn, arena));
+    return out;
+  };
+  const std::vector<ExpertMatrix> floats = pack();
+  for (TensorView* view : {&ffn.gate, &ffn.up, &ffn.down}) view->as_int8 = int8;
+  const std::vector<ExpertMatrix> chosen = int8 ? pack() : floats;
   for (const int tokens : token_counts) {
     RandomWork random;
-    const ExpertWork work = random.make(bench.prng, tokens, kExperts, kTopK, kHidden, dtype);
+    const ExpertWork work = random.make(bench.prng, tokens, kExperts, kTopK, kHidden, float_type);
     const double flops = 6.0 * kHidden * kWidth * kTopK * tokens;
-    bench.measure(fmt::format("{} T {}", name, tokens), flops,
-                  [&] { bench.ops->experts(table, work); });
+    const auto run = [&](const std::vector<ExpertMatrix>& experts) {
+      bench.ops->experts({1, kExperts, experts}, work);
+    };
+    const Bench::Op other = [&] { run(floats); };
+    bench.compare(
+        fmt::format("{} T {}", name, tokens), flops, [&] { run(chosen); }, int8 ? other : nullptr);
   }
 }
 
@@ -307,6 +361,10 @@ int run(int threads, const std::string& filter) {
   bench_linear(bench, 2048, 2048, DType::f32, {8, 32, 128, 512});
   bench_experts(bench, DType::bf16, {64, 512, 2048});
   bench_experts(bench, DType::f32, {512});
+  for (const auto& [n, k] : {std::pair(768, 2048), {2048, 768}, {7168, 2048}, {2048, 7168}}) {
+    bench_int8_linear(bench, n, k, {1, 8, 32, 128, 512});
+  }
+  bench_experts(bench, DType::i8, {64, 512, 2048});
   for (const int tokens : {512, 2048, 4096}) bench_gqa(bench, tokens, 32, 4, 128);
   bench_mla(bench, 2048, 16, false);
   for (const int heads : {16, 128}) bench_mla(bench, 4096, heads, true);

@@ -325,6 +325,63 @@ TEST(SpecErrors, OfWindowsAndSharedIndexers) {
   });
 }
 
+// A quantization_config of compressed-tensors with its weights or activations changed.
+Json int8_config(const Json& weights, const Json& activations, const char* format) {
+  Json args = {{"num_bits", 8}, {"type", "int"}, {"symmetric", true}};
+  Json w = args, x = args;
+  w.update({{"strategy", "channel"}, {"dynamic", false}});
+  x.update({{"strategy", "token"}, {"dynamic", true}});
+  w.update(weights);
+  x.update(activations);
+  return {{"quantization_config",
+           {{"quant_method", "compressed-tensors"},
+            {"format", format},
+            {"config_groups",
+             {{"group_0", {{"weights", w}, {"input_activations", x}, {"targets", {"Linear"}}}}}}}}};
+}
+
+TEST(Spec, Int8OfCompressedTensors) {
+  const Json none = Json::object();
+  EXPECT_EQ(spec_of(patched(kQwen3Config, int8_config(none, none, "int-quantized"))),
+            spec_of(patched(kQwen3Config, none)));
+  Json no_activations = int8_config(none, none, "int-quantized");
+  no_activations["quantization_config"]["config_groups"]["group_0"]["input_activations"] = nullptr;
+  Json no_groups = int8_config(none, none, "int-quantized");
+  no_groups["quantization_config"]["config_groups"] = none;
+  expect_errors({
+      {kQwen3Config,
+       int8_config(none, none, "pack-quantized"),
+       Code::unsupported,
+       {"format is \"pack-quantized\"", "int-quantized"}},
+      {kQwen3Config,
+       int8_config({{"num_bits", 4}}, none, "int-quantized"),
+       Code::unsupported,
+       {"weights: num_bits is 4", "supported is 8"}},
+      {kQwen3Config,
+       int8_config({{"strategy", "group"}}, none, "int-quantized"),
+       Code::unsupported,
+       {"weights: strategy is \"group\"", "channel"}},
+      {kQwen3Config,
+       int8_config({{"symmetric", false}}, none, "int-quantized"),
+       Code::unsupported,
+       {"weights: symmetric is false"}},
+      {kQwen3Config,
+       int8_config({{"type", "float"}}, none, "int-quantized"),
+       Code::unsupported,
+       {"weights: type is \"float\""}},
+      {kQwen3Config,
+       int8_config(none, {{"dynamic", false}}, "int-quantized"),
+       Code::unsupported,
+       {"input_activations: dynamic is false", "supported is true"}},
+      {kQwen3Config,
+       int8_config(none, {{"strategy", nullptr}}, "int-quantized"),
+       Code::unsupported,
+       {"input_activations: strategy is \"tensor\"", "token"}},
+      {kQwen3Config, no_activations, Code::unsupported, {"input_activations is missing"}},
+      {kQwen3Config, no_groups, Code::invalid, {"config_groups is missing"}},
+  });
+}
+
 TEST(SpecErrors, NameKeyValueAndRemedy) {
   expect_errors({
       {kQwen3Config,

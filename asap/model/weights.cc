@@ -29,6 +29,7 @@ class Binder {
 
   bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
   bool failed() const { return !error_.message.empty(); }
+  const Error& error() const { return error_; }
 
   TensorView matrix(const std::string& name, int rows, int cols);  // [rows, cols]
   TensorView vector(const std::string& name, int width);           // [width]
@@ -47,7 +48,6 @@ class Binder {
   TensorView mxfp4(const std::string& name, int count, int index, int rows, int cols);
   const StoredTensor* stored(const std::string& name, const std::vector<int64_t>& shape);
   void attach_scales(const StoredTensor& tensor, TensorView* view);
-  bool ignorable(const std::string& name) const;
   TensorView problem(Code code, std::string message) {
     if (!failed()) error_ = {code, std::move(message)};
     return {};
@@ -201,31 +201,13 @@ void Binder::attach_scales(const StoredTensor& tensor, TensorView* view) {
   view->scale_cols = static_cast<int>(shape.back());
 }
 
-// Without meaning here: layers beyond the model (multi-token prediction), tables that can be
-// computed, cache scales, and a copy of the tied embedding.
-bool Binder::ignorable(const std::string& name) const {
-  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".k_scale") ||
-      name.ends_with(".v_scale")) {
-    return true;
-  }
-  if (spec_.tied_embeddings && name == "lm_head.weight") return true;
-  const std::string prefix = "model.layers.";
-  if (!name.starts_with(prefix)) return false;
-  const size_t dot = name.find('.', prefix.size());
-  if (dot == std::string::npos) return false;
-  const std::string layer = name.substr(prefix.size(), dot - prefix.size());
-  if (layer.empty() || layer.size() > 6) return false;
-  if (layer.find_first_not_of("0123456789") != std::string::npos) return false;
-  return std::stoi(layer) >= spec_.layers;
-}
-
 Result<std::vector<std::string>> Binder::finish() {
   std::vector<std::string> used;
   std::vector<std::string> unknown;
   size_t count = 0;
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
     if (used_.contains(&tensor)) used.push_back(name);
-    if (failed() || used_.contains(&tensor) || ignorable(name)) continue;
+    if (failed() || used_.contains(&tensor) || has_no_use(name, spec_)) continue;
     if (++count <= 3) unknown.push_back(name);
   }
   if (count > 0) {
@@ -396,6 +378,35 @@ LayerViews LayerBinder::layer(int index) {
 }
 
 }  // namespace
+
+bool has_no_use(const std::string& name, const ModelSpec& spec) {
+  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".k_scale") ||
+      name.ends_with(".v_scale")) {
+    return true;
+  }
+  if (spec.tied_embeddings && name == "lm_head.weight") return true;
+  const std::string prefix = "model.layers.";
+  if (!name.starts_with(prefix)) return false;
+  const size_t dot = name.find('.', prefix.size());
+  if (dot == std::string::npos) return false;
+  const std::string layer = name.substr(prefix.size(), dot - prefix.size());
+  if (layer.empty() || layer.size() > 6) return false;
+  if (layer.find_first_not_of("0123456789") != std::string::npos) return false;
+  return std::stoi(layer) >= spec.layers;
+}
+
+Result<TensorView> bind_matrix(const Checkpoint& checkpoint, const ModelSpec& spec,
+                               const std::string& name) {
+  const StoredTensor* tensor = checkpoint.find(name);
+  if (tensor == nullptr || tensor->shape.size() != 2) {
+    return fail(Code::invalid, "tensor {} is no matrix", name);
+  }
+  Binder bind(checkpoint, spec);
+  const TensorView view =
+      bind.matrix(name, static_cast<int>(tensor->shape[0]), static_cast<int>(tensor->shape[1]));
+  if (bind.failed()) return tl::unexpected<Error>(bind.error());
+  return view;
+}
 
 std::vector<TensorView*> quantizable_matrices(ModelWeights& weights) {
   std::vector<TensorView*> out;

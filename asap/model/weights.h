@@ -57,6 +57,14 @@ struct ModelWeights {
 Result<ModelWeights> bind_weights(const Checkpoint& checkpoint, const ModelSpec& spec,
                                   Quantization quantization = Quantization::none);
 
+// Whether a tensor is skipped: layers beyond the model (multi-token prediction), tables that can be
+// computed, cache scales, a copy of the tied embedding.
+bool has_no_use(const std::string& name, const ModelSpec& spec);
+
+// One stored matrix, whatever its role.
+Result<TensorView> bind_matrix(const Checkpoint& checkpoint, const ModelSpec& spec,
+                               const std::string& name);
+
 // The matrices that W8A8 multiplies as int8: experts, shared experts, dense FFNs, projections of
 // attention but for kv_b. Routers, the embedding, the LM head and indexers decide too much, or cost
 // too little.

@@ -12,7 +12,8 @@ double yarn_mscale(double scale, double k) {
   return scale <= 1 ? 1.0 : 0.1 * k * std::log(scale) + 1.0;
 }
 
-// FP8 with 128×128 blocks and MXFP4 are known by their tensors; anything else is named and refused.
+// FP8 with 128×128 blocks, MXFP4 and int8 are known by their tensors; anything else is named and
+// refused.
 void check_quantization(JsonReader& config, ModelSpec* spec) {
   const char* key = "quantization_config";
   if (!config.has(key)) return;
@@ -23,11 +24,13 @@ void check_quantization(JsonReader& config, ModelSpec* spec) {
   JsonReader quantization(config.raw(key), config.file() + ": " + key);
   const std::string method = quantization.string_or("quant_method", "");
   const std::vector<int> block = quantization.integers_or_empty("weight_block_size", 1, 1 << 20);
-  if (method != "fp8" && method != "mxfp4") {
+  if (method == "compressed-tensors") {
+    check_int_quantized(quantization);
+  } else if (method != "fp8" && method != "mxfp4") {
     quantization.problem("quant_method",
-                         fmt::format("is {}; supported are \"fp8\" with 128x128 blocks and "
-                                     "\"mxfp4\": use such a copy of the model, or an unquantised "
-                                     "one",
+                         fmt::format("is {}; supported are \"fp8\" with 128x128 blocks, \"mxfp4\" "
+                                     "and \"compressed-tensors\" with int8: use such a copy of the "
+                                     "model, or an unquantised one",
                                      shown(method)),
                          Code::unsupported);
   } else if (method == "fp8" && block != std::vector<int>{128, 128}) {

@@ -25,6 +25,9 @@ inline constexpr int kMaxPositions = 1 << 24;
 // and quantisations.
 void read_sizes(JsonReader& config, ModelSpec* spec, double default_rms_eps = 1e-6);
 
+// Refuses a quantization_config of compressed-tensors that is not W8A8 in int8 (model/int8.h).
+void check_int_quantized(JsonReader& quantization);
+
 // rope_theta and rope_scaling, or rope_parameters; sets `rope` except its width and layout. YaRN
 // without a factor takes max_positions / original_max_position_embeddings. Returns M(factor,
 // mscale_all_dim)², which multiplies the attention scale of MLA (1 without it).
