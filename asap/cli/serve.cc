@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "asap/chat/chat_template.h"
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/model/tokenizer.h"
@@ -22,7 +23,21 @@ struct ServeFlags {
   std::string trace_file;
   bool check_config = false;
   std::string port_file;
+  std::string chat_template;
 };
+
+// The template of the command line or, without one, the model's own.
+Result<ChatTemplate> chat_template(const ServeFlags& flags) {
+  auto chat = flags.chat_template.empty()
+                  ? ChatTemplate::load(flags.config.model)
+                  : ChatTemplate::load_file(flags.chat_template, flags.config.model);
+  if (chat) {
+    spdlog::info("chat template: {}", chat->origin());
+  } else if (flags.chat_template.empty()) {
+    spdlog::warn("no chat: {}", chat.error().message);  // completions are served all the same
+  }
+  return chat;
+}
 
 Status write_port(const std::string& path, uint16_t port) {
   std::ofstream file(path);
@@ -35,12 +50,15 @@ Status write_port(const std::string& path, uint16_t port) {
 Status serve(ServeFlags& flags, const Platform& platform) {
   catch_interrupts();
   ASAP_ASSIGN(const Tokenizer tokenizer, Tokenizer::load(flags.config.model));
+  auto chat = chat_template(flags);
+  if (!chat && !flags.chat_template.empty()) return tl::unexpected<Error>(chat.error());
   flags.config.trace = !flags.trace_file.empty();
   EngineOptions options;
   options.trace_file = flags.trace_file;
   options.interrupted = &interrupted;
   ASAP_ASSIGN(const auto engine, make_engine(flags.config, platform, options));
-  ASAP_ASSIGN(const auto front, HttpFront::start(flags.options, *engine, tokenizer));
+  ASAP_ASSIGN(const auto front,
+              HttpFront::start(flags.options, *engine, tokenizer, std::move(chat)));
   if (!flags.port_file.empty()) ASAP_TRY(write_port(flags.port_file, front->port()));
   std::printf("listening on http://%s:%u\n", flags.options.host.c_str(), front->port());
   std::fflush(stdout);
@@ -77,6 +95,8 @@ std::function<int()> add_serve(CLI::App& app, const Platform& platform) {
   app.add_option("--port-file", flags->port_file, "Write the port to this file once ready");
   app.add_option("--served-model-name", flags->options.served_model_name,
                  "Name in /v1/models; default: the directory's name");
+  app.add_option("--chat-template", flags->chat_template,
+                 "File with the chat template (Jinja); default: the model's own");
   return [flags, &platform] { return run(*flags, platform); };
 }
 

@@ -74,6 +74,7 @@ HttpRouter make_router(const std::shared_ptr<OpenAi>& openai, const std::string&
                               std::chrono::system_clock::now().time_since_epoch())
                               .count();
   router.add("POST", "/v1/completions", completions_handler(openai));
+  router.add("POST", "/v1/chat/completions", chat_handler(openai));
   get("/v1/models", [openai, root, created] { return models_reply(*openai, root, created); });
   for (const char* path : {"/health", "/liveness", "/ping"}) {
     get(path, [] { return json_reply({{"status", "ok"}}); });
@@ -90,12 +91,14 @@ HttpRouter make_router(const std::shared_ptr<OpenAi>& openai, const std::string&
 }  // namespace
 
 Result<std::unique_ptr<HttpFront>> HttpFront::start(ServeOptions options, Engine& engine,
-                                                    const Tokenizer& tokenizer) {
+                                                    const Tokenizer& tokenizer,
+                                                    Result<ChatTemplate> chat) {
   if (options.served_model_name.empty()) {
     return fail(Code::invalid, "--served-model-name is empty: clients need a name to ask for");
   }
   try {
-    const auto openai = std::make_shared<OpenAi>(engine, tokenizer, options.served_model_name);
+    const auto openai =
+        std::make_shared<OpenAi>(engine, tokenizer, options.served_model_name, std::move(chat));
     HttpRouter router = make_router(openai, options.model_root);
     const std::string host = options.host;
     ASAP_ASSIGN(auto server, HttpServer::start(std::move(options), std::move(router)));

@@ -1,8 +1,8 @@
-// HttpFront: the HTTP face of an instance. Wires an engine and a tokenizer to the paths that
-// clients know:
+// HttpFront: the HTTP face of an instance. Wires an engine, a tokenizer and a chat template to the
+// paths that clients know:
 //
-//   POST /v1/completions    GET /v1/models   /health /liveness /ping   /ready /readiness
-//   /health/ready GET /metrics   /version   /admin/peers
+//   POST /v1/completions /v1/chat/completions   GET /v1/models   /health /liveness /ping
+//   /ready /readiness /health/ready   /metrics   /version   /admin/peers
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "asap/base/result.h"
+#include "asap/chat/chat_template.h"
 #include "asap/model/tokenizer.h"
 #include "asap/runtime/engine.h"
 #include "asap/serve/http.h"
@@ -24,9 +25,10 @@ struct ServeOptions : HttpOptions {
 class HttpFront {
  public:
   // Serves until stop(). `engine` and `tokenizer` must outlive the front. The engine need not be
-  // ready yet.
+  // ready yet. Without a chat template, chats are refused with the error that stands in for it.
   static Result<std::unique_ptr<HttpFront>> start(ServeOptions options, Engine& engine,
-                                                  const Tokenizer& tokenizer);
+                                                  const Tokenizer& tokenizer,
+                                                  Result<ChatTemplate> chat);
   uint16_t port() const { return server_->port(); }
   // Closes every connection and cancels what runs for it. Idempotent; the destructor calls it too.
   void stop() { server_->stop(); }

@@ -14,8 +14,9 @@
 namespace asap {
 namespace {
 
-// Bodies up to this size are parsed and tokenized on the I/O thread, in a few milliseconds; larger
-// ones beside it, so that they do not hold up the streams of others.
+// Completions of bodies up to this size are parsed and tokenized on the I/O thread, in a few
+// milliseconds; larger ones beside it, so that they do not hold up the streams of others. So are
+// all chats: how long a template takes is not for us to say.
 constexpr size_t kInlineBodyBytes = size_t{32} << 10;
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
@@ -23,18 +24,33 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 // A checked request, ready for the engine.
 struct Prepared {
+  Api api = Api::completions;
   CompletionRequest request;
   std::vector<std::vector<int32_t>> prompts;  // token ids
 };
 
-tl::expected<Prepared, ApiError> prepare(OpenAi& openai, std::string_view body) {
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+tl::expected<CompletionRequest, ApiError> parse(const OpenAi& openai, Api api,
+                                                std::string_view body,
+                                                const RequestLimits& limits) {
+  if (api == Api::completions) return parse_completion(body, limits);
+  if (!openai.chat) return tl::unexpected(ApiError{400, openai.chat.error().message, ""});
+  return parse_chat(body, limits, *openai.chat, unix_seconds());
+}
+
+tl::expected<Prepared, ApiError> prepare(OpenAi& openai, Api api, std::string_view body) {
   const RequestLimits limits{openai.model, openai.engine.max_model_len(), openai.engine.vocab()};
-  auto request = parse_completion(body, limits);
+  auto request = parse(openai, api, body, limits);
   if (!request) return tl::unexpected(std::move(request).error());
   auto prompts = tokenize_prompts(*request, limits, openai.tokenizer);
   if (!prompts) return tl::unexpected(std::move(prompts).error());
   if (!request->has_seed) request->sampling.seed = openai.draw();
-  return Prepared{*std::move(request), *std::move(prompts)};
+  return Prepared{api, *std::move(request), *std::move(prompts)};
 }
 
 // One request on its way through the engine. All members but start()'s callbacks run on the
@@ -82,18 +98,14 @@ class CompletionJob final : public std::enable_shared_from_this<CompletionJob> {
 };
 
 // The client's own id if it is harmless in logs and JSON, else a random one.
-std::string request_id(OpenAi& openai, const HttpRequest& request) {
+std::string request_id(OpenAi& openai, Api api, const HttpRequest& request) {
+  const std::string_view prefix = api == Api::chat ? "chatcmpl" : "cmpl";
   const std::string_view own = request.header("x-request-id");
   const bool usable =
       !own.empty() && own.size() <= 128 &&
       std::all_of(own.begin(), own.end(), [](char c) { return c > ' ' && c < 127; });
-  return usable ? fmt::format("cmpl-{}", own) : fmt::format("cmpl-{:016x}", openai.draw());
-}
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  return usable ? fmt::format("{}-{}", prefix, own)
+                : fmt::format("{}-{:016x}", prefix, openai.draw());
 }
 
 CompletionJob::CompletionJob(std::shared_ptr<OpenAi> openai, std::shared_ptr<HttpExchange> exchange,
@@ -102,7 +114,8 @@ CompletionJob::CompletionJob(std::shared_ptr<OpenAi> openai, std::shared_ptr<Htt
       exchange_(std::move(exchange)),
       request_(std::move(prepared.request)),
       prompts_(std::move(prepared.prompts)),
-      head_{request_id(*openai_, exchange_->request()), unix_seconds(), openai_->model} {
+      head_{prepared.api, request_id(*openai_, prepared.api, exchange_->request()), unix_seconds(),
+            openai_->model} {
   choices_.reserve(prompts_.size());
   for (size_t i = 0; i < prompts_.size(); ++i) {
     Choice& choice = choices_.emplace_back(openai_->tokenizer, request_.stop);
@@ -161,6 +174,7 @@ void CompletionJob::on_token(size_t index, const TokenEvent& event) {
 CompletionPiece CompletionJob::piece_of(Choice& choice, const TokenEvent& event) {
   CompletionPiece piece;
   piece.index = choice.whole.index;
+  piece.opens = choice.completion_tokens == 1;
   piece.with_logprobs = choice.whole.with_logprobs;
   piece.with_token_ids = choice.whole.with_token_ids;
   if (piece.with_logprobs) {
@@ -266,10 +280,12 @@ uint64_t random_bits() {
 
 }  // namespace
 
-OpenAi::OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, std::string model_in)
+OpenAi::OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, std::string model_in,
+               Result<ChatTemplate> chat_in)
     : engine(engine_in),
       tokenizer(tokenizer_in),
       model(std::move(model_in)),
+      chat(std::move(chat_in)),
       metrics(model, engine.max_model_len()),
       base_(random_bits()) {}
 
@@ -277,18 +293,31 @@ uint64_t OpenAi::draw() {
   return mix(base_ + draws_.fetch_add(1, std::memory_order_relaxed));
 }
 
-HttpHandler completions_handler(std::shared_ptr<OpenAi> openai) {
-  return [openai = std::move(openai)](const std::shared_ptr<HttpExchange>& exchange) {
+namespace {
+
+HttpHandler handler(std::shared_ptr<OpenAi> openai, Api api) {
+  return [openai = std::move(openai), api](const std::shared_ptr<HttpExchange>& exchange) {
     auto body = std::make_shared<std::string>(std::move(exchange->request().body));
-    if (body->size() <= kInlineBodyBytes) {
-      return begin(openai, exchange, prepare(*openai, *body));
+    if (api == Api::completions && body->size() <= kInlineBodyBytes) {
+      return begin(openai, exchange, prepare(*openai, api, *body));
     }
-    exchange->offload([openai, exchange, body] {
-      auto prepared = std::make_shared<tl::expected<Prepared, ApiError>>(prepare(*openai, *body));
+    exchange->offload([openai, api, exchange, body] {
+      auto prepared =
+          std::make_shared<tl::expected<Prepared, ApiError>>(prepare(*openai, api, *body));
       exchange->post(
           [openai, exchange, prepared] { begin(openai, exchange, std::move(*prepared)); });
     });
   };
+}
+
+}  // namespace
+
+HttpHandler completions_handler(std::shared_ptr<OpenAi> openai) {
+  return handler(std::move(openai), Api::completions);
+}
+
+HttpHandler chat_handler(std::shared_ptr<OpenAi> openai) {
+  return handler(std::move(openai), Api::chat);
 }
 
 }  // namespace asap

@@ -1,7 +1,8 @@
-// POST /v1/completions: joins HTTP, the tokenizer and the engine. The life of a request:
+// POST /v1/completions and /v1/chat/completions: joins HTTP, the chat template, the tokenizer and
+// the engine. The life of a request:
 //
-//   body -> parse_completion -> tokenize_prompts -> Engine::submit -> one event per token -> reply
-//   or stream
+//   body -> parse_completion or parse_chat -> tokenize_prompts -> Engine::submit -> one event per
+//   token -> reply or stream
 //
 // The status line waits for the first token, so every failure before it has its own status.
 #pragma once
@@ -10,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "asap/chat/chat_template.h"
 #include "asap/model/tokenizer.h"
 #include "asap/runtime/engine.h"
 #include "asap/serve/http.h"
@@ -20,7 +22,9 @@ namespace asap {
 // What all requests share. Engine and tokenizer outlive the server.
 class OpenAi {
  public:
-  OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, std::string model_in);
+  // `chat_in`: the model's template, or why it has none.
+  OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, std::string model_in,
+         Result<ChatTemplate> chat_in);
 
   // 64 random bits: for ids, and for the seeds of requests that bring none.
   uint64_t draw();
@@ -28,6 +32,7 @@ class OpenAi {
   Engine& engine;
   const Tokenizer& tokenizer;
   const std::string model;
+  const Result<ChatTemplate> chat;
   Metrics metrics;
 
  private:
@@ -36,5 +41,6 @@ class OpenAi {
 };
 
 HttpHandler completions_handler(std::shared_ptr<OpenAi> openai);
+HttpHandler chat_handler(std::shared_ptr<OpenAi> openai);
 
 }  // namespace asap

@@ -23,6 +23,13 @@ struct Reading {
   bool done = false;      // saw [DONE]
 };
 
+// The text of an event, of a completion or of a chat.
+std::string text_of(const json& event) {
+  const json& choice = event.at("choices").at(0);
+  return choice.contains("delta") ? choice["delta"].value("content", "")
+                                  : choice.at("text").get<std::string>();
+}
+
 std::string strip(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == text.npos) return "";
@@ -65,7 +72,7 @@ Reading read_as_vllm(const std::vector<std::string>& reads) {
       if (!data["choices"].empty()) {
         if (reading.first_at < 0) reading.first_at = static_cast<int>(i);
         ++reading.tokens;
-        reading.text += data["choices"][0]["text"];
+        reading.text += text_of(data);
       } else if (data.contains("usage")) {
         reading.usage_tokens = data["usage"]["completion_tokens"];
       }
@@ -90,7 +97,7 @@ Reading read_by_line(const std::vector<std::string>& reads, bool count_empty) {
       }
       const auto event = json::parse(data);
       EXPECT_FALSE(event.contains("error"));
-      const std::string text = event.at("choices").at(0).at("text");
+      const std::string text = text_of(event);
       if (text.empty() && !count_empty) continue;
       if (reading.first_at < 0) reading.first_at = static_cast<int>(i);
       ++reading.tokens;
@@ -114,10 +121,10 @@ Reading read_as_guidellm(const std::vector<std::string>& reads) {
       }
       const auto event = json::parse(data);
       if (event.contains("usage")) reading.usage_tokens = event["usage"]["completion_tokens"];
-      if (event["choices"].empty() || event["choices"][0]["text"] == "") continue;
+      if (event["choices"].empty() || text_of(event).empty()) continue;
       if (reading.first_at < 0) reading.first_at = static_cast<int>(i);
       ++reading.tokens;
-      reading.text += event["choices"][0]["text"];
+      reading.text += text_of(event);
     }
   }
   return reading;
@@ -137,8 +144,9 @@ Reading read_as_aiperf(const std::vector<std::string>& reads) {
         continue;
       }
       const auto event = json::parse(data);
-      EXPECT_EQ(event["object"], "text_completion");
-      const std::string text = event.at("choices").at(0).at("text");
+      EXPECT_EQ(event["object"], event["choices"][0].contains("delta") ? "chat.completion.chunk"
+                                                                       : "text_completion");
+      const std::string text = text_of(event);
       if (text.empty()) continue;
       if (reading.first_at < 0) reading.first_at = static_cast<int>(i);
       ++reading.tokens;
@@ -154,15 +162,20 @@ class ClientsTest : public ::testing::Test {
     ServeOptions options;
     options.port = 0;
     options.served_model_name = "M";
-    auto front = HttpFront::start(options, engine_, test::byte_tokenizer());
+    auto front = HttpFront::start(options, engine_, test::byte_tokenizer(), test::chat_template());
     ASSERT_TRUE(front) << front.error().message;
     front_ = *std::move(front);
   }
 
-  std::vector<std::string> stream(const std::string& body, std::string_view headers = "") {
-    const auto response = test::fetch(front_->port(), test::post("/v1/completions", body, headers));
+  std::vector<std::string> stream(const std::string& body, std::string_view headers = "",
+                                  std::string_view path = "/v1/completions") {
+    const auto response = test::fetch(front_->port(), test::post(path, body, headers));
     EXPECT_TRUE(response && response->status == 200) << (response ? response->body : "no answer");
     return response ? response->chunks : std::vector<std::string>{};
+  }
+
+  std::vector<std::string> stream_chat(const std::string& body, std::string_view headers = "") {
+    return stream(body, headers, "/v1/chat/completions");
   }
 
   static void expect_reading(const Reading& reading, int tokens, int usage_tokens) {
@@ -219,16 +232,97 @@ TEST_F(ClientsTest, Llmperf) {
   expect_reading(read_by_line(reads, /*count_empty=*/true), 7, -1);
 }
 
+// genai-bench: needs the finish reason before the usage, skips empty text, and takes the usage from
+// the event whose choices are empty.
+Reading read_as_genai_bench(const std::vector<std::string>& reads) {
+  Reading reading;
+  bool finished = false;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    const std::string data = strip(reads[i].substr(std::string_view("data: ").size()));
+    if (data == "[DONE]") {
+      reading.done = true;
+      continue;
+    }
+    const auto event = json::parse(data);
+    if (event["choices"].empty()) {
+      EXPECT_TRUE(finished);
+      reading.usage_tokens = event["usage"]["completion_tokens"];
+      continue;
+    }
+    finished = finished || !event["choices"][0]["finish_reason"].is_null();
+    if (text_of(event).empty()) continue;
+    if (reading.first_at < 0) reading.first_at = static_cast<int>(i);
+    ++reading.tokens;
+    reading.text += text_of(event);
+  }
+  return reading;
+}
+
+TEST_F(ClientsTest, ChatOfVllmBenchServe) {
+  const auto reads = stream_chat(
+      R"({"model":"M","messages":[{"role":"user","content":[{"type":"text","text":"some text"}]}],
+          "temperature":0.0,"max_completion_tokens":3,"stream":true,
+          "stream_options":{"include_usage":true},"ignore_eos":true})",
+      "Authorization: Bearer None\r\nx-request-id: bench-0\r\n");
+  expect_reading(read_as_vllm(reads), 3, 3);
+}
+
+TEST_F(ClientsTest, ChatOfSglangBenchServing) {
+  const auto reads = stream_chat(
+      R"({"model":"M","messages":[{"role":"user","content":"some text"}],"temperature":0.0,
+          "max_completion_tokens":4,"stream":true,"ignore_eos":true,"lora_path":null})");
+  expect_reading(read_by_line(reads, /*count_empty=*/false), 4, -1);
+}
+
+TEST_F(ClientsTest, ChatOfGuidellm) {
+  const auto reads = stream_chat(
+      R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"some text"}],
+          "model":"M","stream":true,
+          "stream_options":{"include_usage":true,"continuous_usage_stats":true},
+          "max_completion_tokens":5,"stop":null,"ignore_eos":true})");
+  expect_reading(read_as_guidellm(reads), 5, 5);
+}
+
+TEST_F(ClientsTest, ChatOfAiPerf) {
+  const auto reads = stream_chat(
+      R"({"messages":[{"role":"user","name":"user","content":"some text"}],"model":"M",
+          "stream":true,"max_completion_tokens":6,"min_tokens":6,"ignore_eos":true})",
+      "Accept: text/event-stream\r\n");
+  expect_reading(read_as_aiperf(reads), 6, -1);
+}
+
+TEST_F(ClientsTest, ChatOfLlmperf) {
+  const auto reads = stream_chat(
+      R"({"model":"M","messages":[{"role":"system","content":""},
+          {"role":"user","content":"some text"}],"stream":true,"max_tokens":7})",
+      "Authorization: Bearer x\r\n");
+  expect_reading(read_by_line(reads, /*count_empty=*/true), 7, -1);
+}
+
+TEST_F(ClientsTest, ChatOfGenaiBench) {
+  const auto reads = stream_chat(
+      R"({"model":"M","messages":[{"role":"user","content":"some text"}],"max_tokens":2,
+          "temperature":0.0,"ignore_eos":true,"stream":true,
+          "stream_options":{"include_usage":true}})",
+      "Authorization: Bearer x\r\n");
+  expect_reading(read_as_genai_bench(reads), 2, 2);
+}
+
 TEST_F(ClientsTest, PrefillOnlyWithHalfACharacterStillHasATtft) {
   test::Script script;
   script.tokens = {0xE2};  // one token, one third of a character
   engine_.set_script(script);
-  const auto reads = stream(R"({"model":"M","prompt":"x","max_tokens":1,"stream":true})");
-  for (const Reading& reading : {read_as_vllm(reads), read_by_line(reads, false),
-                                 read_as_guidellm(reads), read_as_aiperf(reads)}) {
-    EXPECT_EQ(reading.first_at, 0);
-    EXPECT_EQ(reading.tokens, 1);
-    EXPECT_TRUE(reading.done);
+  for (const auto& reads :
+       {stream(R"({"model":"M","prompt":"x","max_tokens":1,"stream":true})"),
+        stream_chat(R"({"model":"M","messages":[{"role":"user","content":"x"}],"max_tokens":1,
+                        "stream":true})")}) {
+    for (const Reading& reading :
+         {read_as_vllm(reads), read_by_line(reads, false), read_as_guidellm(reads),
+          read_as_aiperf(reads), read_as_genai_bench(reads)}) {
+      EXPECT_EQ(reading.first_at, 0);
+      EXPECT_EQ(reading.tokens, 1);
+      EXPECT_TRUE(reading.done);
+    }
   }
 }
 

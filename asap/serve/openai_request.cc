@@ -1,11 +1,13 @@
 #include "asap/serve/openai_request.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "asap/base/check.h"
+#include "asap/chat/json.h"
 
 namespace asap {
 namespace {
@@ -278,13 +280,31 @@ Checked parse_length(const Fields& fields, int max_model_len, SamplingParams& ou
 Checked parse_sampling(const Fields& fields, CompletionRequest& out) {
   TRY(fields.number("temperature", 0, std::numeric_limits<double>::max(),
                     out.sampling.temperature));
-  int64_t logprobs = -1;
-  TRY(fields.integer("logprobs", 0, kMaxLogprobs, logprobs));
-  out.sampling.logprobs = static_cast<int>(logprobs);
   int64_t seed = 0;
   TRY(fields.integer("seed", INT64_MIN, INT64_MAX, seed));
   out.has_seed = fields.find("seed") != nullptr;
   out.sampling.seed = static_cast<uint64_t>(seed);
+  return {};
+}
+
+Checked parse_logprobs(const Fields& fields, SamplingParams& out) {
+  int64_t logprobs = -1;
+  TRY(fields.integer("logprobs", 0, kMaxLogprobs, logprobs));
+  out.logprobs = static_cast<int>(logprobs);
+  return {};
+}
+
+// In chat a switch, and the number of alternatives beside it.
+Checked parse_chat_logprobs(const Fields& fields, SamplingParams& out) {
+  bool wanted = false;
+  TRY(fields.boolean("logprobs", wanted));
+  int64_t alternatives = 0;
+  TRY(fields.integer("top_logprobs", 0, kMaxLogprobs, alternatives));
+  if (alternatives > 0 && !wanted) {
+    return bad("top_logprobs", "top_logprobs is {}: expected with \"logprobs\": true only",
+               alternatives);
+  }
+  out.logprobs = wanted ? static_cast<int>(alternatives) : -1;
   return {};
 }
 
@@ -295,6 +315,95 @@ Checked parse_stream(const Fields& fields, CompletionRequest& out) {
   if (!options->is_object()) return fields.wrong("stream_options", *options, "an object");
   TRY(Fields(*options, "stream_options.").boolean("include_usage", out.include_usage));
   return {};
+}
+
+// ---- chat
+
+// What would change the answer and is not done. Clients may send the value that changes nothing.
+Checked check_unsupported_in_chat(const Fields& fields) {
+  for (const std::string_view name : {"functions", "function_call", "chat_template"}) {
+    if (const Json* value = fields.find(name)) {
+      return fields.wrong(name, *value, "none: it is not supported");
+    }
+  }
+  bool resume = false;
+  TRY(fields.boolean("continue_final_message", resume));
+  if (resume) return bad("continue_final_message", "only false is supported");
+  if (const Json* choice = fields.find("tool_choice")) {
+    if (*choice != "auto" && *choice != "none") {
+      return fields.wrong("tool_choice", *choice, "\"auto\" or \"none\": calls are not enforced");
+    }
+  }
+  const Json* format = fields.find("response_format");
+  if (format && !(format->is_object() && format->value("type", Json()) == "text")) {
+    return fields.wrong("response_format", *format,
+                        "{\"type\": \"text\"}: other formats are not enforced");
+  }
+  return {};
+}
+
+// A field of the body as the template language sees it, or undefined. The types that `fields` has
+// checked hold for it too.
+const jinja::Value& value_of(const jinja::Value& body, std::string_view name) {
+  static const jinja::Value kAbsent;
+  const jinja::Value* found = body.dict().find(name);
+  return found && !found->is_none() ? *found : kAbsent;
+}
+
+// chat_template_kwargs, and the fields that templates know by their own names.
+tl::expected<jinja::Value, ApiError> chat_variables(const Fields& fields,
+                                                    const jinja::Value& body) {
+  jinja::DictBuilder variables;
+  for (const std::string_view name : {"documents", "reasoning_effort"}) {
+    if (const jinja::Value& value = value_of(body, name); !value.is_undefined()) {
+      variables.set(std::string(name), value);
+    }
+  }
+  if (const Json* more = fields.find("chat_template_kwargs")) {
+    if (!more->is_object()) return fields.wrong("chat_template_kwargs", *more, "an object");
+    for (const auto& [name, value] : value_of(body, "chat_template_kwargs").dict().entries) {
+      if (name.as_string() == "messages" || name.as_string() == "tools") {
+        return bad("chat_template_kwargs", "chat_template_kwargs.{} is a field of its own",
+                   name.as_string());
+      }
+      variables.set(name, value);
+    }
+  }
+  return variables.finish();
+}
+
+tl::expected<std::string, ApiError> render_chat(const Fields& fields, std::string_view body,
+                                                const ChatTemplate& chat, int64_t now) {
+  ChatInput input;
+  const Json* messages = fields.find("messages");
+  if (!messages) return bad("messages", "messages is missing: expected an array of messages");
+  if (!messages->is_array() || messages->empty()) {
+    return fields.wrong("messages", *messages, "an array of at least one message");
+  }
+  const Json* tools = fields.find("tools");
+  if (tools) {
+    const auto is_object = [](const Json& tool) { return tool.is_object(); };
+    if (!tools->is_array() || !std::all_of(tools->begin(), tools->end(), is_object)) {
+      return fields.wrong("tools", *tools, "an array of objects");
+    }
+  }
+  TRY(fields.boolean("add_generation_prompt", input.add_generation_prompt));
+  // Read once more: templates show the order of keys and the exact numbers.
+  const auto values = jinja::parse_json(body);
+  if (!values) return bad("", "{}", values.error().message);
+  auto variables = chat_variables(fields, *values);
+  if (!variables) return tl::unexpected(std::move(variables).error());
+  input.messages = value_of(*values, "messages");
+  const Json* choice = fields.find("tool_choice");
+  if (!choice || *choice != "none") input.tools = value_of(*values, "tools");
+  input.variables = *std::move(variables);
+  auto text = chat.render(input, now);
+  if (!text) {
+    return tl::unexpected(
+        ApiError{http_status(text.error().code), text.error().message, "messages"});
+  }
+  if (text->empty()) return bad("messages", "the chat template makes an empty prompt of them");
+  return *std::move(text);
 }
 
 }  // namespace
@@ -310,10 +419,39 @@ tl::expected<CompletionRequest, ApiError> parse_completion(std::string_view body
   TRY(parse_prompts(fields, limits.vocab, request.prompts));
   TRY(parse_length(fields, limits.max_model_len, request.sampling));
   TRY(parse_sampling(fields, request));
+  TRY(parse_logprobs(fields, request.sampling));
   TRY(parse_stop(fields, request.stop));
   TRY(parse_stream(fields, request));
   TRY(fields.boolean("return_token_ids", request.return_token_ids));
   TRY(fields.boolean("add_special_tokens", request.add_special_tokens));
+  return request;
+}
+
+tl::expected<CompletionRequest, ApiError> parse_chat(std::string_view body,
+                                                     const RequestLimits& limits,
+                                                     const ChatTemplate& chat, int64_t now) {
+  auto object = parse_object(body);
+  if (!object) return tl::unexpected(std::move(object).error());
+  const Fields fields(*object);
+  CompletionRequest request;
+  TRY(check_model(fields, limits.model));
+  TRY(check_unsupported(fields));
+  TRY(check_unsupported_in_chat(fields));
+  request.fill_context = !fields.find("max_tokens") && !fields.find("max_completion_tokens");
+  if (request.fill_context) request.sampling.max_tokens = limits.max_model_len;
+  TRY(parse_length(fields, limits.max_model_len, request.sampling));
+  TRY(parse_sampling(fields, request));
+  TRY(parse_chat_logprobs(fields, request.sampling));
+  TRY(parse_stop(fields, request.stop));
+  TRY(parse_stream(fields, request));
+  TRY(fields.boolean("return_token_ids", request.return_token_ids));
+  // The template writes the special tokens.
+  request.add_special_tokens = false;
+  TRY(fields.boolean("add_special_tokens", request.add_special_tokens));
+  request.prompt_field = "messages";
+  auto prompt = render_chat(fields, body, chat, now);
+  if (!prompt) return tl::unexpected(std::move(prompt).error());
+  request.prompts.emplace_back(*std::move(prompt));
   return request;
 }
 
@@ -329,13 +467,16 @@ tl::expected<std::vector<std::vector<int32_t>>, ApiError> tokenize_prompts(
           tokenizer.encode(std::get<std::string>(prompt), request.add_special_tokens));
     }
     const auto tokens = static_cast<int64_t>(prompts.back().size());
-    if (tokens == 0) return bad("prompt", "the prompt is empty: at least one token is needed");
+    if (tokens == 0) {
+      return bad(request.prompt_field, "the prompt is empty: at least one token is needed");
+    }
     if (tokens >= limit) {
-      return bad("prompt",
+      return bad(request.prompt_field,
                  "the prompt has {} tokens: at most {} leave room for one more "
                  "(max_model_len {})",
                  tokens, limit - 1, limit);
     }
+    if (request.fill_context) request.sampling.max_tokens = static_cast<int>(limit - tokens);
     if (tokens + request.sampling.max_tokens > limit) {
       return bad("max_tokens",
                  "the prompt's {} tokens and max_tokens {} make {}: the limit is {} "

@@ -1,4 +1,5 @@
-// POST /v1/completions: from the body's bytes to a checked request.
+// POST /v1/completions and /v1/chat/completions: from the body's bytes to a checked request. A chat
+// is a completion of the text that the model's template makes of the messages.
 //
 // Everything here is a pure function of the body and the limits. Unknown fields are ignored, as
 // every client sends some; known ones of the wrong type or range are refused with the field's name,
@@ -12,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "asap/chat/chat_template.h"
 #include "asap/model/tokenizer.h"
 #include "asap/runtime/engine.h"
 #include "asap/serve/http_error.h"
@@ -35,7 +37,9 @@ struct CompletionRequest {
   bool include_usage = false;
   bool return_token_ids = false;
   bool add_special_tokens = true;
-  std::vector<std::string> stop;  // the text ends before the first of these
+  bool fill_context = false;  // as many tokens as the model has room for; max_tokens is not used
+  std::string_view prompt_field = "prompt";  // what errors about the prompt name
+  std::vector<std::string> stop;             // the text ends before the first of these
 };
 
 inline constexpr int kMaxPrompts = 256;  // per request
@@ -47,6 +51,11 @@ inline constexpr int kMaxJsonDepth = 64;
 // Never throws. All errors are 400, but 404 for a model that is not served.
 tl::expected<CompletionRequest, ApiError> parse_completion(std::string_view body,
                                                            const RequestLimits& limits);
+
+// The same of a chat: its one prompt is what `chat` renders at the Unix time `now`, in seconds.
+tl::expected<CompletionRequest, ApiError> parse_chat(std::string_view body,
+                                                     const RequestLimits& limits,
+                                                     const ChatTemplate& chat, int64_t now);
 
 // Turns texts into ids and checks the lengths: each prompt with max_tokens must fit the model.
 tl::expected<std::vector<std::vector<int32_t>>, ApiError> tokenize_prompts(

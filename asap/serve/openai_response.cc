@@ -27,16 +27,18 @@ std::string token_text(int32_t id, const Tokenizer& tokenizer) {
   return text;
 }
 
-Json logprobs_json(const std::vector<TokenLogprob>& logprobs) {
+// The form of /v1/completions: lists side by side; the alternatives always hold the token itself.
+Json legacy_logprobs(const std::vector<TokenLogprob>& logprobs) {
   Json tokens = Json::array(), values = Json::array(), tops = Json::array(),
        offsets = Json::array();
   for (const TokenLogprob& entry : logprobs) {
-    tokens.push_back(entry.token);
-    values.push_back(entry.logprob);
+    tokens.push_back(entry.chosen.token);
+    values.push_back(entry.chosen.logprob);
     Json top = Json::object();
-    for (const auto& [token, logprob] : entry.top) {
-      if (!top.contains(token)) top[token] = logprob;  // the better of two of the same text
+    for (const TokenChoice& choice : entry.best) {
+      if (!top.contains(choice.token)) top[choice.token] = choice.logprob;  // the better of two
     }
+    if (!top.contains(entry.chosen.token)) top[entry.chosen.token] = entry.chosen.logprob;
     tops.push_back(std::move(top));
     offsets.push_back(entry.text_offset);
   }
@@ -46,11 +48,41 @@ Json logprobs_json(const std::vector<TokenLogprob>& logprobs) {
           {"text_offset", std::move(offsets)}};
 }
 
-Json choice_json(const CompletionPiece& piece) {
+Json chosen_json(const TokenChoice& choice) {
+  Json bytes = Json::array();
+  for (const char c : choice.bytes) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", choice.token}, {"logprob", choice.logprob}, {"bytes", std::move(bytes)}};
+}
+
+// The form of chat: an object per token.
+Json chat_logprobs(const std::vector<TokenLogprob>& logprobs) {
+  Json content = Json::array();
+  for (const TokenLogprob& entry : logprobs) {
+    Json token = chosen_json(entry.chosen);
+    token["top_logprobs"] = Json::array();
+    for (const TokenChoice& choice : entry.best)
+      token["top_logprobs"].push_back(chosen_json(choice));
+    content.push_back(std::move(token));
+  }
+  return {{"content", std::move(content)}};
+}
+
+// `whole`: a reply's choice, not an event's.
+Json choice_json(Api api, const CompletionPiece& piece, bool whole) {
   Json choice;
   choice["index"] = piece.index;
-  choice["text"] = piece.text;
-  choice["logprobs"] = piece.with_logprobs ? logprobs_json(piece.logprobs) : Json(nullptr);
+  if (api == Api::completions) {
+    choice["text"] = piece.text;
+  } else {
+    Json& said = choice[whole ? "message" : "delta"];
+    if (whole || piece.opens) said["role"] = "assistant";
+    said["content"] = piece.text;
+  }
+  choice["logprobs"] = nullptr;
+  if (piece.with_logprobs) {
+    choice["logprobs"] =
+        api == Api::chat ? chat_logprobs(piece.logprobs) : legacy_logprobs(piece.logprobs);
+  }
   choice["finish_reason"] = piece.finish_reason.empty() ? Json(nullptr) : Json(piece.finish_reason);
   choice["stop_reason"] = piece.stop_reason.empty() ? Json(nullptr) : Json(piece.stop_reason);
   if (piece.with_token_ids) {
@@ -67,27 +99,30 @@ Json usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", 0}}}};
 }
 
-Json head_json(const CompletionHead& head) {
+Json head_json(const CompletionHead& head, bool whole) {
+  const char* const object = head.api == Api::completions ? "text_completion"
+                             : whole                      ? "chat.completion"
+                                                          : "chat.completion.chunk";
   return {{"id", head.id},
-          {"object", "text_completion"},
+          {"object", object},
           {"created", head.created},
           {"model", head.model},
           {"choices", Json::array()}};
+}
+
+TokenChoice token_choice(int32_t id, float logprob, const Tokenizer& tokenizer) {
+  return {token_text(id, tokenizer), tokenizer.token_bytes(id, false), finite(logprob)};
 }
 
 }  // namespace
 
 TokenLogprob token_logprob(const TokenEvent& event, const Tokenizer& tokenizer, int text_offset) {
   TokenLogprob entry;
-  entry.token = token_text(event.token, tokenizer);
-  entry.logprob = finite(event.logprob);
+  entry.chosen = token_choice(event.token, event.logprob, tokenizer);
   entry.text_offset = text_offset;
-  bool own = false;
   for (const auto& [id, logprob] : event.top_logprobs) {
-    own = own || id == event.token;
-    entry.top.emplace_back(token_text(id, tokenizer), finite(logprob));
+    entry.best.push_back(token_choice(id, logprob, tokenizer));
   }
-  if (!own) entry.top.emplace_back(entry.token, entry.logprob);
   return entry;
 }
 
@@ -98,20 +133,22 @@ int code_points(std::string_view utf8) {
 
 std::string completion_reply(const CompletionHead& head, std::span<const CompletionPiece> choices,
                              const Usage& usage) {
-  Json json = head_json(head);
-  for (const CompletionPiece& choice : choices) json["choices"].push_back(choice_json(choice));
+  Json json = head_json(head, true);
+  for (const CompletionPiece& choice : choices) {
+    json["choices"].push_back(choice_json(head.api, choice, true));
+  }
   json["usage"] = usage_json(usage);
   return dump(json);
 }
 
 std::string completion_event(const CompletionHead& head, const CompletionPiece& piece) {
-  Json json = head_json(head);
-  json["choices"].push_back(choice_json(piece));
+  Json json = head_json(head, false);
+  json["choices"].push_back(choice_json(head.api, piece, false));
   return dump(json);
 }
 
 std::string usage_event(const CompletionHead& head, const Usage& usage) {
-  Json json = head_json(head);
+  Json json = head_json(head, false);
   json["usage"] = usage_json(usage);
   return dump(json);
 }

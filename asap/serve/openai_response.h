@@ -1,4 +1,5 @@
-// The JSON of /v1/completions: replies, stream events, usage. Pure formatting.
+// The JSON of /v1/completions and /v1/chat/completions: replies, stream events, usage. Pure
+// formatting; the two differ in names and in where a choice keeps its text.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "asap/model/tokenizer.h"
@@ -14,23 +14,32 @@
 
 namespace asap {
 
+enum class Api : uint8_t { completions, chat };
+
 // The fields that all events of an answer share.
 struct CompletionHead {
+  Api api = Api::completions;
   std::string id;
   int64_t created = 0;  // Unix time, seconds
   std::string model;
 };
 
-struct TokenLogprob {
+struct TokenChoice {
   std::string token;  // text, or "bytes:\xe2\x96" for a token that is no whole UTF-8
+  std::string bytes;  // what it stands for
   float logprob = 0;
-  std::vector<std::pair<std::string, float>> top;  // best first; always holds the token itself
-  int text_offset = 0;  // code points of this choice's text before the token
+};
+
+struct TokenLogprob {
+  TokenChoice chosen;
+  std::vector<TokenChoice> best;  // best first; may lack the chosen one
+  int text_offset = 0;            // code points of this choice's text before the token
 };
 
 // One choice, or what one token adds to it.
 struct CompletionPiece {
   int index = 0;
+  bool opens = false;  // the first event of its choice; in chat it says who speaks
   std::string text;
   std::string finish_reason;  // "": null
   std::string stop_reason;    // the stop string that matched; "": null

@@ -29,7 +29,7 @@ class OpenAiTest : public ::testing::Test {
     options.socket_send_bytes = 64 << 10;
     options.served_model_name = "tiny";
     options.model_root = "/models/tiny";
-    auto front = HttpFront::start(options, engine_, test::byte_tokenizer());
+    auto front = HttpFront::start(options, engine_, test::byte_tokenizer(), test::chat_template());
     ASSERT_TRUE(front) << front.error().message;
     front_ = *std::move(front);
   }

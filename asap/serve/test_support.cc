@@ -166,6 +166,16 @@ std::optional<Response> fetch(uint16_t port, std::string_view request) {
 
 // ---- tokenizer
 
+Result<ChatTemplate> chat_template() {
+  return ChatTemplate::parse(
+      "{% if tools %}<tools>{{ tools|tojson }}{% endif %}"
+      "{% for message in messages %}{{ '<' + message.role + '>' + message.content }}{% endfor %}"
+      "{% if effort is defined %}<effort {{ effort }}>{% endif %}"
+      "{% if messages[0].content == 'refuse' %}{{ raise_exception('as you wish') }}{% endif %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}",
+      "");
+}
+
 const Tokenizer& byte_tokenizer() {
   static const Tokenizer tokenizer = [] {
     // GPT-2's printable names of the bytes.

@@ -1,5 +1,5 @@
 // Shared by the tests of serve/: a blocking HTTP client that shows the framing, a scripted engine,
-// a byte tokenizer.
+// a byte tokenizer, a chat template.
 #pragma once
 
 #include <condition_variable>
@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "asap/chat/chat_template.h"
 #include "asap/model/tokenizer.h"
 #include "asap/runtime/engine.h"
 
@@ -57,6 +58,9 @@ std::optional<Response> fetch(uint16_t port, std::string_view request);
 const Tokenizer& byte_tokenizer();
 inline constexpr int kEos = 256;
 inline constexpr int kVocab = 257;
+
+// Writes each message as "<role>text", tools as their JSON, and "<assistant>" at the end.
+Result<ChatTemplate> chat_template();
 
 // What a FakeEngine does with a request.
 struct Script {
