@@ -2,10 +2,13 @@
 
 import http.client
 import json
+import os
+import pathlib
 import random
+import tempfile
 import time
 
-from support import Server, TINY, main, together
+from support import Server, TINY, main, run_asap, together
 
 
 def test_many_requests_of_all_lengths():
@@ -97,6 +100,65 @@ def test_models_metrics_and_probes():
         peers = server.peers()
         assert len(peers) == 4 and {p["state"] for p in peers} == {"ready"}, peers
         assert {p["role"] for p in peers} == {"attention", "moe"}
+
+
+CHATML = """{% for message in messages %}
+{{ bos_token if loop.first }}<{{ message.role }}>{{ message.content }}
+{% endfor %}
+{% if add_generation_prompt %}<assistant>{% endif %}"""
+
+
+def chat_copy(folder):
+    """The bundled model with a chat template of its own."""
+    for path in TINY.iterdir():
+        os.symlink(path, os.path.join(folder, path.name))
+    pathlib.Path(folder, "chat_template.jinja").write_text(CHATML)
+
+
+def test_chat_through_the_models_own_template():
+    messages = [{"role": "system", "content": "Tell tales."}, {"role": "user", "content": [{"type": "text", "text": "A king?"}]}]
+    prompt = "<|begin_of_text|><system>Tell tales.\n<user>A king?\n<assistant>"
+    with tempfile.TemporaryDirectory(prefix="asap-chat-") as folder:
+        chat_copy(folder)
+        with Server("--num-moe-ranks", 2, model=folder) as server:
+            fields = {"max_tokens": 12, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+            status, chat = server.request("POST", "/v1/chat/completions", {"messages": messages, **fields})
+            assert status == 200, chat
+            assert chat["object"] == "chat.completion" and chat["choices"][0]["message"]["role"] == "assistant"
+            # The same as the completion of the text that the template makes.
+            status, whole = server.request("POST", "/v1/completions",
+                                           {"prompt": prompt, "add_special_tokens": False, **fields})
+            assert status == 200, whole
+            for field in ("token_ids", "prompt_token_ids"):
+                assert chat["choices"][0][field] == whole["choices"][0][field], field
+            assert chat["choices"][0]["message"]["content"] == whole["choices"][0]["text"]
+            assert chat["usage"] == whole["usage"]
+            assert chat["choices"][0]["prompt_token_ids"][0] == 0  # one BOS, written by the template
+            assert chat["choices"][0]["prompt_token_ids"].count(0) == 1
+        code, out, error = run_asap("run", folder, "--prompt", "A king?", "--chat", "--max-tokens", 4, "--json", "--in-process")
+        assert code == 0, error
+        chatted = json.loads(out)["token_ids"]
+        code, out, error = run_asap("run", folder, "--prompt", "A king?", "--max-tokens", 4, "--json", "--in-process")
+        assert code == 0, error
+        assert chatted != json.loads(out)["token_ids"]
+
+
+def test_chat_template_flag_and_its_absence():
+    with Server() as server:
+        status, body = server.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+        assert status == 400 and "--chat-template" in body["error"]["message"], body
+    with tempfile.TemporaryDirectory(prefix="asap-chat-") as folder:
+        path = pathlib.Path(folder, "mine.jinja")
+        path.write_text(CHATML)
+        with Server("--chat-template", path) as server:
+            status, body = server.request("POST", "/v1/chat/completions",
+                                          {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2})
+            assert status == 200 and body["usage"]["completion_tokens"] == 2, body
+        path.write_text("a\n{% if %}")
+        code, _, error = run_asap("serve", "--chat-template", path, "--port", 0)
+        assert code == 2 and "line 2" in error and "mine.jinja" in error, (code, error)
+        code, _, error = run_asap("run", TINY, "--prompt", "x", "--chat")
+        assert code == 3 and "--chat-template" in error, (code, error)
 
 
 def test_logprobs():

@@ -1,8 +1,10 @@
 // asap run: one request, without HTTP.
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "asap/chat/chat_template.h"
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/model/tokenizer.h"
@@ -19,6 +21,8 @@ struct RunFlags {
   bool check_config = false;
   std::string tokens;
   std::string prompt;
+  bool chat = false;
+  std::string chat_template;
   int max_tokens = 16;
   double temperature = 0;
   uint64_t seed = 0;
@@ -60,11 +64,28 @@ Status dump_logits(const std::string& path, const std::vector<float>& logits) {
   return {};
 }
 
+// The prompt as a user's one message, in the words of the chat template.
+Result<std::string> chat_prompt(const RunFlags& flags) {
+  ASAP_ASSIGN(const ChatTemplate chat,
+              flags.chat_template.empty()
+                  ? ChatTemplate::load(flags.config.model)
+                  : ChatTemplate::load_file(flags.chat_template, flags.config.model));
+  jinja::DictBuilder message;
+  message.set("role", jinja::Value::text(std::string("user")));
+  message.set("content", jinja::Value::text(flags.prompt));
+  ChatInput input;
+  input.messages = jinja::make_list({message.finish()});
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return chat.render(input, std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
 // A directory without tokenizer can still run token ids.
 Result<std::vector<int32_t>> prompt_ids(const RunFlags& flags, const Result<Tokenizer>& tokenizer) {
   if (!flags.tokens.empty()) return parse_tokens(flags.tokens);
   if (!tokenizer) return tl::unexpected<Error>(tokenizer.error());
-  return tokenizer->encode(flags.prompt, true);
+  if (!flags.chat) return tokenizer->encode(flags.prompt, true);
+  ASAP_ASSIGN(const std::string prompt, chat_prompt(flags));
+  return tokenizer->encode(prompt, false);  // the template writes the special tokens
 }
 
 Result<Answer> answer_of(RunFlags& flags, const Platform& platform,
@@ -109,6 +130,10 @@ int run(RunFlags& flags, const Platform& platform) {
   if (flags.tokens.empty() == flags.prompt.empty()) {
     return report({Code::invalid, "give either --tokens 1,2,3 or --prompt \"text\""});
   }
+  flags.chat = flags.chat || !flags.chat_template.empty();
+  if (flags.chat && flags.prompt.empty()) {
+    return report({Code::invalid, "--chat needs --prompt \"text\""});
+  }
   catch_interrupts();
   const Result<Tokenizer> tokenizer = Tokenizer::load(flags.config.model);
   const Result<Answer> answer = answer_of(flags, platform, tokenizer);
@@ -129,6 +154,9 @@ std::function<int()> add_run(CLI::App& app, const Platform& platform) {
   add_engine_flags(app, flags->config, flags->trace_file, flags->check_config, true);
   app.add_option("--tokens", flags->tokens, "Prompt as token ids: 1,2,3");
   app.add_option("--prompt", flags->prompt, "Prompt as text");
+  app.add_flag("--chat", flags->chat, "The prompt is a user's message: through the chat template");
+  app.add_option("--chat-template", flags->chat_template,
+                 "File with the chat template (Jinja); implies --chat");
   app.add_option("--max-tokens", flags->max_tokens, "Tokens to generate")->capture_default_str();
   app.add_option("--temperature", flags->temperature, "0: greedy")->capture_default_str();
   app.add_option("--seed", flags->seed, "Seed of the sampler")->capture_default_str();
