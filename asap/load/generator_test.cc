@@ -19,7 +19,8 @@ class GeneratorTest : public testing::Test {
     ServeOptions options;
     options.port = 0;
     options.served_model_name = "tiny";
-    auto front = HttpFront::start(options, engine_, test::byte_tokenizer());
+    auto front = HttpFront::start(options, engine_, test::byte_tokenizer(),
+                                  fail(Code::not_found, "no chat template"));
     ASSERT_TRUE(front) << front.error().message;
     front_ = *std::move(front);
     target_.port = front_->port();
