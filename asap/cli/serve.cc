@@ -28,15 +28,18 @@ struct ServeFlags {
 
 // The template of the command line or, without one, the model's own.
 Result<ChatTemplate> chat_template(const ServeFlags& flags) {
-  auto chat = flags.chat_template.empty()
-                  ? ChatTemplate::load(flags.config.model)
-                  : ChatTemplate::load_file(flags.chat_template, flags.config.model);
+  return flags.chat_template.empty()
+             ? ChatTemplate::load(flags.config.model)
+             : ChatTemplate::load_file(flags.chat_template, flags.config.model);
+}
+
+// Completions are served all the same.
+void say_chat(const Result<ChatTemplate>& chat) {
   if (chat) {
     spdlog::info("chat template: {}", chat->origin());
-  } else if (flags.chat_template.empty()) {
-    spdlog::warn("no chat: {}", chat.error().message);  // completions are served all the same
+  } else {
+    spdlog::warn("no chat: {}", chat.error().message);
   }
-  return chat;
 }
 
 Status write_port(const std::string& path, uint16_t port) {
@@ -57,6 +60,7 @@ Status serve(ServeFlags& flags, const Platform& platform) {
   options.trace_file = flags.trace_file;
   options.interrupted = &interrupted;
   ASAP_ASSIGN(const auto engine, make_engine(flags.config, platform, options));
+  say_chat(chat);
   ASAP_ASSIGN(const auto front,
               HttpFront::start(flags.options, *engine, tokenizer, std::move(chat)));
   if (!flags.port_file.empty()) ASAP_TRY(write_port(flags.port_file, front->port()));
