@@ -5,7 +5,9 @@
 
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
+#include "asap/model/presets.h"
 #include "asap/model/safetensors.h"
+#include "asap/model/switches.h"
 #include "asap/model/weight_values.h"
 #include "asap/runtime/runner.h"
 
@@ -17,6 +19,7 @@ struct InspectFlags {
   EngineConfig config;
   std::string trace_file;
   bool check_config = false;
+  bool list_presets = false;
 };
 
 std::string bytes_text(uint64_t bytes) {
@@ -49,26 +52,52 @@ std::string router_text(const ModelSpec& s) {
                      s.router.normalize ? ", normalised" : "", s.router.scale);
 }
 
-void print_model(const std::string& directory, const ModelSpec& s) {
+void print_sizes(const ModelSpec& s) {
   const ParameterCount p = count_parameters(s);
-  std::printf("%s: %s (%s)\n", directory.c_str(), s.model_type.c_str(), s.architecture.c_str());
+  const auto each = [&](DType type) { return bytes_text(expert_bytes(s, type)); };
+  std::printf("  parameters  %.1f M, %.1f M active per token; %.2f M each expert\n",
+              static_cast<double>(p.total) / 1e6, static_cast<double>(p.active) / 1e6,
+              static_cast<double>(p.per_expert) / 1e6);
+  std::printf("  an expert   bfloat16 %s, fp8 %s, int8 %s, mxfp4 %s\n", each(DType::bf16).c_str(),
+              each(DType::f8_e4m3).c_str(), each(DType::i8).c_str(), each(DType::mxfp4).c_str());
+  const CacheBytes cache = token_cache_bytes(s, DType::bf16);
+  std::printf(
+      "  KV cache    %s per token in bfloat16%s, %s in fp8\n", bytes_text(cache.total()).c_str(),
+      cache.index > 0 ? fmt::format(" ({} of them index keys)", bytes_text(cache.index)).c_str()
+                      : "",
+      bytes_text(token_cache_bytes(s, DType::f8_e4m3).total()).c_str());
+}
+
+// Per token of prompts of several lengths, up to the model's context.
+void print_costs(const ModelSpec& s) {
+  std::printf("  GFLOP per prompt token   attention    experts      dense\n");
+  for (const int64_t tokens : {1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 17}) {
+    if (tokens > s.max_positions && tokens > 1 << 10) break;
+    const TokenFlops f = flops_per_token(s, tokens);
+    std::printf("    of %8lld tokens %12.4g %10.4g %10.4g\n", static_cast<long long>(tokens),
+                f.attention / 1e9, f.moe / 1e9, f.dense / 1e9);
+  }
+}
+
+void print_switches(const ModelSpec& s) {
+  std::printf("  where implementations differ (docs/models.md)\n");
+  for (const Switch& choice : switches_of(s)) {
+    const std::string key = choice.key.empty() ? "" : "  [" + choice.key + "]";
+    std::printf("    %s: %s%s\n", choice.topic.c_str(), choice.choice.c_str(), key.c_str());
+  }
+}
+
+void print_model(const std::string& name, const ModelSpec& s) {
+  std::printf("%s: %s (%s)\n", name.c_str(), s.model_type.c_str(), s.architecture.c_str());
   std::printf("  layers      %d (%d with experts), hidden %d, vocabulary %d, context %d\n",
               s.layers, s.moe_layers(), s.hidden, s.vocab, s.max_positions);
   std::printf("  attention   %s\n", attention_text(s).c_str());
   std::printf("  router      %s\n", router_text(s).c_str());
-  std::printf("  experts     width %d, shared %d, dense layers %d; %s each in bfloat16\n",
-              s.moe_intermediate, s.shared_intermediate, s.dense_intermediate,
-              bytes_text(expert_bytes(s, DType::bf16)).c_str());
-  std::printf("  parameters  %.4g M, %.4g M active per token\n", static_cast<double>(p.total) / 1e6,
-              static_cast<double>(p.active) / 1e6);
-  std::printf("  KV cache    %s per token in bfloat16\n",
-              bytes_text(token_cache_bytes(s, DType::bf16).total()).c_str());
-  for (const int64_t tokens : {int64_t{1024}, int64_t{4096}, int64_t{16384}, int64_t{65536}}) {
-    if (tokens > s.max_positions && tokens > 1024) break;
-    const TokenFlops f = flops_per_token(s, tokens);
-    std::printf("  GFLOP/token at %lld: attention %.4g, experts %.4g, dense %.4g\n",
-                static_cast<long long>(tokens), f.attention / 1e9, f.moe / 1e9, f.dense / 1e9);
-  }
+  std::printf("  experts     width %d, shared %d, dense layers %d\n", s.moe_intermediate,
+              s.shared_intermediate, s.dense_intermediate);
+  print_sizes(s);
+  print_costs(s);
+  print_switches(s);
 }
 
 void print_devices(const EngineConfig& config, const ModelSpec& s) {
@@ -83,11 +112,12 @@ void print_devices(const EngineConfig& config, const ModelSpec& s) {
 
 // Weights are optional here: a config.json alone can be inspected.
 Status inspect(const InspectFlags& flags) {
+  ASAP_TRY(check_model(flags.config));
   ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(flags.config)));
   ASAP_TRY(make_plan(flags.config, spec, static_cast<int>(available_cpus().size())));
-  print_model(flags.config.model, spec);
+  print_model(source_of(flags.config).name(), spec);
   print_devices(flags.config, spec);
-  if (!Checkpoint::exists(flags.config.model)) {
+  if (!flags.config.preset.empty() || !Checkpoint::exists(flags.config.model)) {
     std::printf("  weights     none here\n");
     return {};
   }
@@ -100,7 +130,15 @@ Status inspect(const InspectFlags& flags) {
   return {};
 }
 
+int list_presets() {
+  for (const Preset& preset : presets()) {
+    std::printf("%s\n", std::string(preset.name).c_str());
+  }
+  return 0;
+}
+
 int run(const InspectFlags& flags) {
+  if (flags.list_presets) return list_presets();
   if (flags.check_config) return print_config(flags.config);
   const Status status = inspect(flags);
   return status ? 0 : report(status.error());
@@ -110,7 +148,8 @@ int run(const InspectFlags& flags) {
 
 std::function<int()> add_inspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
-  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config, true);
+  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config);
+  app.add_flag("--list-presets", flags->list_presets, "List the built-in configurations");
   return [flags] { return run(*flags); };
 }
 

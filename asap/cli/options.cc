@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "asap/model/byte_tokenizer.h"
 #include "asap/runtime/runner.h"
 
 namespace asap {
@@ -28,11 +29,29 @@ int report(const Error& error) {
   return exit_code(error.code);
 }
 
+namespace {
+
+void add_model_flags(CLI::App& app, EngineConfig& config) {
+  app.add_option("model,--model", config.model,
+                 "Checkpoint directory: config.json, *.safetensors, tokenizer.json");
+  app.add_option("--preset", config.preset,
+                 "In place of MODEL: a built-in configuration (asap inspect --list-presets)");
+  app.add_option("--load-format", config.load_format,
+                 "auto, safetensors: the checkpoint's weights; dummy: random ones, from the "
+                 "configuration alone")
+      ->capture_default_str();
+  app.add_option("--seed", config.seed, "Of dummy weights, and of the sampler of asap run")
+      ->capture_default_str();
+  app.add_option("--num-hidden-layers", config.num_hidden_layers,
+                 "Keep only so many of the model's layers; 0: all");
+  app.add_option("--hf-overrides", config.hf_overrides, "JSON object merged into config.json");
+}
+
+}  // namespace
+
 void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
-                      bool& check_config, bool model_required) {
-  auto* model = app.add_option("model,--model", config.model,
-                               "Checkpoint directory: config.json, *.safetensors, tokenizer.json");
-  if (model_required) model->required();
+                      bool& check_config) {
+  add_model_flags(app, config);
   const auto option = [&](const char* name, auto& value, const char* help) {
     app.add_option(name, value, help)->capture_default_str();
   };
@@ -69,12 +88,29 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
 }
 
 int print_config(const EngineConfig& config) {
+  if (const Status status = check_model(config); !status) return report(status.error());
   const auto spec = load_spec(source_of(config));
   if (!spec) return report(spec.error());
   const auto plan = make_plan(config, *spec, static_cast<int>(available_cpus().size()));
   if (!plan) return report(plan.error());
   std::fputs(describe_plan(config, *spec, *plan).c_str(), stdout);
   return 0;
+}
+
+Status check_model(const EngineConfig& config) {
+  if (!config.model.empty() || !config.preset.empty()) return {};
+  return fail(Code::invalid,
+              "no model: name a checkpoint directory, or a preset (asap inspect --list-presets)");
+}
+
+Result<Tokenizer> load_tokenizer(const EngineConfig& config) {
+  const ModelSource source = source_of(config);
+  if (!source.preset.empty()) return byte_tokenizer();
+  auto tokenizer = Tokenizer::load(source.directory);
+  if (!tokenizer && tokenizer.error().code == Code::not_found && source.dummy()) {
+    return byte_tokenizer();
+  }
+  return tokenizer;
 }
 
 Result<std::string> bundled_model() {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "asap/base/result.h"
+#include "asap/model/tokenizer.h"
 #include "asap/runtime/config.h"
 #include "asap/runtime/worker.h"
 
@@ -15,10 +16,13 @@ int exit_code(Code code);
 // Prints "asap: message" on stderr and gives the exit code.
 int report(const Error& error);
 
-// Geometry, limits and kernels of an instance. `model_required`: without a model, serve uses the
-// bundled one.
+// The model, and geometry, limits and kernels of an instance.
 void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
-                      bool& check_config, bool model_required);
+                      bool& check_config);
+// Whether a model is named at all. Errors: invalid.
+Status check_model(const EngineConfig& config);
+// The model's tokenizer; bytes as tokens for a dummy that has none.
+Result<Tokenizer> load_tokenizer(const EngineConfig& config);
 // --check-config: prints the topology and the windows.
 int print_config(const EngineConfig& config);
 

@@ -25,7 +25,6 @@ struct RunFlags {
   std::string chat_template;
   int max_tokens = 16;
   double temperature = 0;
-  uint64_t seed = 0;
   bool in_process = false;
   bool ignore_eos = false;
   bool json = false;
@@ -95,7 +94,7 @@ Result<Answer> answer_of(RunFlags& flags, const Platform& platform,
   ASAP_ASSIGN(request.prompt, prompt_ids(flags, tokenizer));
   request.sampling.max_tokens = flags.max_tokens;
   request.sampling.temperature = flags.temperature;
-  request.sampling.seed = flags.seed;
+  request.sampling.seed = flags.config.seed;
   request.sampling.ignore_eos = flags.ignore_eos;
   request.sampling.want_logits = !flags.dump_logits.empty();
   flags.config.return_logits = request.sampling.want_logits;
@@ -134,8 +133,9 @@ int run(RunFlags& flags, const Platform& platform) {
   if (flags.chat && flags.prompt.empty()) {
     return report({Code::invalid, "--chat needs --prompt \"text\""});
   }
+  if (const Status status = check_model(flags.config); !status) return report(status.error());
   catch_interrupts();
-  const Result<Tokenizer> tokenizer = Tokenizer::load(flags.config.model);
+  const Result<Tokenizer> tokenizer = load_tokenizer(flags.config);
   const Result<Answer> answer = answer_of(flags, platform, tokenizer);
   if (!answer) return report(answer.error());
   if (!flags.dump_logits.empty()) {
@@ -151,7 +151,7 @@ int run(RunFlags& flags, const Platform& platform) {
 
 std::function<int()> add_run(CLI::App& app, const Platform& platform) {
   auto flags = std::make_shared<RunFlags>();
-  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config, true);
+  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config);
   app.add_option("--tokens", flags->tokens, "Prompt as token ids: 1,2,3");
   app.add_option("--prompt", flags->prompt, "Prompt as text");
   app.add_flag("--chat", flags->chat, "The prompt is a user's message: through the chat template");
@@ -159,7 +159,6 @@ std::function<int()> add_run(CLI::App& app, const Platform& platform) {
                  "File with the chat template (Jinja); implies --chat");
   app.add_option("--max-tokens", flags->max_tokens, "Tokens to generate")->capture_default_str();
   app.add_option("--temperature", flags->temperature, "0: greedy")->capture_default_str();
-  app.add_option("--seed", flags->seed, "Seed of the sampler")->capture_default_str();
   app.add_flag("--in-process", flags->in_process, "All devices in this process, no workers");
   app.add_flag("--ignore-eos", flags->ignore_eos, "Go on after the end-of-text token");
   app.add_flag("--json", flags->json, "Print one JSON object: token_ids, text, ttft_ms");

@@ -52,7 +52,7 @@ Status write_port(const std::string& path, uint16_t port) {
 
 Status serve(ServeFlags& flags, const Platform& platform) {
   catch_interrupts();
-  ASAP_ASSIGN(const Tokenizer tokenizer, Tokenizer::load(flags.config.model));
+  ASAP_ASSIGN(const Tokenizer tokenizer, load_tokenizer(flags.config));
   auto chat = chat_template(flags);
   if (!chat && !flags.chat_template.empty()) return tl::unexpected<Error>(chat.error());
   flags.config.trace = !flags.trace_file.empty();
@@ -73,14 +73,14 @@ Status serve(ServeFlags& flags, const Platform& platform) {
 }
 
 int run(ServeFlags& flags, const Platform& platform) {
-  if (flags.config.model.empty()) {
+  if (flags.config.model.empty() && flags.config.preset.empty()) {
     auto model = bundled_model();
     if (!model) return report(model.error());
     flags.config.model = *model;
   }
   if (flags.check_config) return print_config(flags.config);
   if (flags.options.served_model_name.empty()) {
-    std::filesystem::path path(flags.config.model);
+    std::filesystem::path path(source_of(flags.config).name());
     if (!path.has_filename()) path = path.parent_path();
     flags.options.served_model_name = path.filename().string();
   }
@@ -93,7 +93,7 @@ int run(ServeFlags& flags, const Platform& platform) {
 
 std::function<int()> add_serve(CLI::App& app, const Platform& platform) {
   auto flags = std::make_shared<ServeFlags>();
-  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config, false);
+  add_engine_flags(app, flags->config, flags->trace_file, flags->check_config);
   app.add_option("--host", flags->options.host, "Address to listen on")->capture_default_str();
   app.add_option("--port", flags->options.port, "Port; 0: any free one")->capture_default_str();
   app.add_option("--port-file", flags->port_file, "Write the port to this file once ready");

@@ -12,7 +12,9 @@ namespace {
 constexpr int64_t kScaleBlock =
     128;  // of FP8: rows and columns of weights, channels of a cached row
 
-// A weight matrix as far as counting goes. `kept`: FP8 checkpoints leave it in bf16.
+constexpr int64_t kMxBlock = 32;  // of MXFP4: values that share an exponent byte
+
+// A weight matrix as far as counting goes. `kept`: quantised checkpoints leave it in bf16.
 struct Shape {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -38,10 +40,12 @@ int64_t count(const Shapes& shapes) {
 uint64_t bytes(const Shapes& shapes, DType weights) {
   int64_t sum = 0;
   for (const Shape& shape : shapes) {
-    const bool f8 = weights == DType::f8_e4m3 && !shape.kept;
-    const DType type = weights == DType::f8_e4m3 && shape.kept ? DType::bf16 : weights;
-    sum += shape.size() * static_cast<int64_t>(dtype_bytes(type));
-    if (f8) sum += blocks(shape.rows) * blocks(shape.cols) * 4;
+    const bool quantised = dtype_bits(weights) <= 8;
+    const DType type = quantised && shape.kept ? DType::bf16 : weights;
+    sum += shape.size() * static_cast<int64_t>(dtype_bits(type)) / 8;
+    if (type == DType::f8_e4m3) sum += blocks(shape.rows) * blocks(shape.cols) * 4;
+    if (type == DType::mxfp4) sum += shape.size() / kMxBlock;
+    if (type == DType::i8) sum += shape.rows * 4;
   }
   return static_cast<uint64_t>(sum);
 }
@@ -86,7 +90,21 @@ Shapes router_shapes(const ModelSpec& spec) {
   return {{spec.experts, spec.hidden, true}};
 }
 int64_t router_biases(const ModelSpec& spec) {
-  return spec.router.has_bias ? spec.experts : 0;
+  return (spec.router.has_bias ? spec.experts : 0) + (spec.router.logit_bias ? spec.experts : 0);
+}
+
+// Biases of a layer's attention projections, and sinks.
+int64_t attention_biases(const ModelSpec& spec) {
+  const bool gqa = spec.attention == AttentionKind::gqa;
+  int64_t out = spec.sinks ? spec.heads : 0;
+  if (spec.o_bias) out += spec.hidden;
+  if (!spec.qkv_bias) return out;
+  return out + (gqa ? (int64_t{spec.heads} + 2 * spec.kv_heads) * spec.head_dim
+                    : spec.q_lora + spec.kv_lora + spec.qk_rope);
+}
+
+int64_t expert_biases(const ModelSpec& spec) {
+  return spec.expert_bias ? 2 * int64_t{spec.moe_intermediate} + spec.hidden : 0;
 }
 
 // Norm weights and biases of the whole model.
@@ -105,21 +123,26 @@ double mean_visible_keys(int64_t prompt_tokens, int64_t limit) {
   return (m * (m + 1) / 2 + (s - m) * m) / s;
 }
 
-// Attention core of one layer and token: scores and the sum of values.
+// Attention core of one token over all layers: scores and the sum of values.
 double core_flops(const ModelSpec& spec, int64_t prompt_tokens) {
   const double heads = spec.heads;
-  if (spec.index_topk == 0) {
-    const double keys = mean_visible_keys(prompt_tokens, prompt_tokens);
-    return 2 * keys * heads * (spec.qk_head() + spec.v_head_width());
+  if (spec.index_topk > 0) {
+    const double keys = mean_visible_keys(prompt_tokens, spec.index_topk);
+    return spec.layers * 2 * keys * heads * (2.0 * spec.kv_lora + spec.qk_rope);
   }
-  const double keys = mean_visible_keys(prompt_tokens, spec.index_topk);
-  return 2 * keys * heads * (2.0 * spec.kv_lora + spec.qk_rope);
+  double keys = 0;  // of all layers
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    const int window = spec.window_of(layer);
+    keys += mean_visible_keys(prompt_tokens, window > 0 ? window : prompt_tokens);
+  }
+  return 2 * keys * heads * (spec.qk_head() + spec.v_head_width());
 }
 
+// The same of the indexer.
 double indexer_flops(const ModelSpec& spec, int64_t prompt_tokens) {
   const double keys = mean_visible_keys(prompt_tokens, prompt_tokens);
-  const double scores = spec.index_topk > 0 ? 2 * keys * spec.index_heads * spec.index_dim : 0;
-  return 2.0 * static_cast<double>(count(indexer_shapes(spec))) + scores;
+  const double scores = 2 * keys * spec.index_heads * spec.index_dim;
+  return spec.index_layers() * (2.0 * static_cast<double>(count(indexer_shapes(spec))) + scores);
 }
 
 }  // namespace
@@ -131,16 +154,18 @@ ParameterCount count_parameters(const ModelSpec& spec) {
   out.head = spec.tied_embeddings ? 0 : out.embedding;
   out.norms = norm_count(spec);
   out.attention = spec.layers * count(attention_shapes(spec, spec.heads, spec.kv_heads));
-  out.indexer = spec.layers * count(indexer_shapes(spec));
+  out.indexer = spec.index_layers() * count(indexer_shapes(spec));
   out.dense = (spec.layers - moe) * count(ffn_shapes(spec.dense_intermediate, spec.hidden));
-  out.shared = moe * count(shared_shapes(spec));
+  out.shared = moe * (count(shared_shapes(spec)) + (spec.shared_gate ? spec.hidden : 0));
   out.router = moe * (count(router_shapes(spec)) + router_biases(spec));
   out.per_expert = count(ffn_shapes(spec.moe_intermediate, spec.hidden));
   out.routed = moe * spec.experts * out.per_expert;
-  const int64_t always =
-      out.head + out.norms + out.attention + out.indexer + out.dense + out.shared + out.router;
-  out.total = out.embedding + always + out.routed;
-  out.active = always + moe * spec.top_k * out.per_expert;
+  const int64_t of_attention = spec.layers * attention_biases(spec);
+  out.biases = of_attention + moe * spec.experts * expert_biases(spec);
+  const int64_t always = out.head + out.norms + of_attention + out.attention + out.indexer +
+                         out.dense + out.shared + out.router;
+  out.total = out.embedding + always + out.routed + (out.biases - of_attention);
+  out.active = always + moe * spec.top_k * (out.per_expert + expert_biases(spec));
   if (spec.tied_embeddings) out.active += out.embedding;
   return out;
 }
@@ -156,7 +181,8 @@ AttentionRankBytes attention_rank_bytes(const ModelSpec& spec, int ranks, DType 
   out.head = bytes({{divide_up(spec.vocab, ranks), spec.hidden, true}}, weights);
   out.norms = static_cast<uint64_t>(norm_count(spec)) * sizeof(float);
   out.attention = layers * (bytes(attention_shapes(spec, heads, kv_heads), weights) +
-                            bytes(indexer_shapes(spec), weights));
+                            static_cast<uint64_t>(attention_biases(spec)) * sizeof(float)) +
+                  static_cast<uint64_t>(spec.index_layers()) * bytes(indexer_shapes(spec), weights);
   out.dense = (layers - moe) * bytes(ffn_shapes(spec.dense_intermediate, spec.hidden), weights);
   out.shared = moe * bytes(shared_shapes(spec), weights);
   out.router = moe * (bytes(router_shapes(spec), weights) +
@@ -188,7 +214,7 @@ CacheBytes token_cache_bytes(const ModelSpec& spec, DType cache) {
   int64_t index = 0;
   if (spec.index_topk > 0) index = spec.index_dim * element + (f8 ? 4 : 0);
   return {static_cast<uint64_t>(keys_values * spec.layers),
-          static_cast<uint64_t>(index * spec.layers)};
+          static_cast<uint64_t>(index * spec.index_layers())};
 }
 
 TokenFlops flops_per_token(const ModelSpec& spec, int64_t prompt_tokens) {
@@ -199,8 +225,8 @@ TokenFlops flops_per_token(const ModelSpec& spec, int64_t prompt_tokens) {
   const auto expert = static_cast<double>(count(ffn_shapes(spec.moe_intermediate, spec.hidden)));
   const auto dense = static_cast<double>(count(ffn_shapes(spec.dense_intermediate, spec.hidden)));
   TokenFlops out;
-  out.attention = spec.layers * (2 * projections + core_flops(spec, prompt_tokens) +
-                                 indexer_flops(spec, prompt_tokens));
+  out.attention = spec.layers * 2 * projections + core_flops(spec, prompt_tokens) +
+                  indexer_flops(spec, prompt_tokens);
   out.moe = 2 * moe *
             (spec.top_k * expert + static_cast<double>(count(shared_shapes(spec))) +
              static_cast<double>(count(router_shapes(spec))));

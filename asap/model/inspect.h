@@ -20,7 +20,8 @@ struct ParameterCount {
   int64_t shared = 0;      // shared experts
   int64_t router = 0;      // selection bias included
   int64_t routed = 0;      // all routed experts
-  int64_t per_expert = 0;  // one routed expert of one layer
+  int64_t per_expert = 0;  // one routed expert of one layer, biases excluded
+  int64_t biases = 0;      // of attention projections and experts, and attention sinks
 
   int64_t total = 0;
   // Taking part in one token: top_k routed experts, and no embedding table unless it is the head
@@ -29,9 +30,10 @@ struct ParameterCount {
 };
 ParameterCount count_parameters(const ModelSpec& spec);
 
-// Bytes that weights take. `weights` is how matrices are kept; with f8_e4m3 they have one F32
-// multiplier per 128×128 block, and what checkpoints do not quantise (embedding, head, router, the
-// indexer's head weights) counts as bf16. Norms and the selection bias are kept as float32.
+// Bytes that weights take. `weights` is how matrices are kept: with f8_e4m3 they have one F32
+// multiplier per 128×128 block, with i8 one per row, with mxfp4 one exponent byte per 32 values;
+// what checkpoints do not quantise (embedding, head, router, the indexer's head weights) then
+// counts as bf16. Norms and biases are kept as float32.
 struct AttentionRankBytes {
   uint64_t embedding = 0;
   uint64_t head = 0;  // a shard of the vocabulary
@@ -45,7 +47,7 @@ struct AttentionRankBytes {
 };
 // The largest of `ranks` tensor-parallel ranks.
 AttentionRankBytes attention_rank_bytes(const ModelSpec& spec, int ranks, DType weights);
-// One routed expert of one layer.
+// One routed expert of one layer, biases excluded.
 uint64_t expert_bytes(const ModelSpec& spec, DType weights);
 // The largest of `ranks` expert ranks: its experts of every MoE layer.
 uint64_t expert_rank_bytes(const ModelSpec& spec, int ranks, DType weights);
@@ -63,7 +65,8 @@ CacheBytes token_cache_bytes(const ModelSpec& spec, DType cache);
 
 // Floating-point operations of a prompt of `prompt_tokens` tokens, per token and over all layers; a
 // token sees (prompt_tokens + 1) / 2 keys on average. Latent attention is counted in its expanded
-// form, with sparse attention in its absorbed form over the selected keys.
+// form, with sparse attention in its absorbed form over the selected keys; a sliding window bounds
+// the keys of its layers.
 struct TokenFlops {
   double attention = 0;  // projections, core, indexer
   double moe = 0;        // routed and shared experts, router

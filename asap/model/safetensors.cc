@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "asap/model/dummy_weights.h"
 #include "asap/model/json_reader.h"
 #include "asap/model/read_file.h"
 
@@ -145,9 +146,32 @@ bool Checkpoint::exists(const std::string& directory) {
   return fs::exists(dir / kIndexName, error) || fs::exists(dir / kSingleName, error);
 }
 
+Checkpoint Checkpoint::dummy(const DummyFormat& format) {
+  Checkpoint out;
+  out.dummy_ = std::make_shared<DummyWeights>(format);
+  return out;
+}
+
+const std::map<std::string, StoredTensor>& Checkpoint::tensors() const {
+  return dummy_ != nullptr ? dummy_->tensors() : tensors_;
+}
+
 const StoredTensor* Checkpoint::find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
+  const auto found = tensors().find(name);
+  return found == tensors().end() ? nullptr : &found->second;
+}
+
+const StoredTensor* Checkpoint::find(const std::string& name,
+                                     const std::vector<int64_t>& shape) const {
+  return dummy_ != nullptr ? dummy_->find(name, shape) : find(name);
+}
+
+bool Checkpoint::has(const std::string& name) const {
+  return dummy_ != nullptr ? dummy_->offers(name) : find(name) != nullptr;
+}
+
+void Checkpoint::release() const {
+  if (dummy_ != nullptr) dummy_->release();
 }
 
 void Checkpoint::read_ahead(bool on) const {
@@ -158,7 +182,7 @@ void Checkpoint::read_ahead(bool on) const {
 
 uint64_t Checkpoint::total_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [name, tensor] : tensors_) bytes += tensor.bytes;
+  for (const auto& [name, tensor] : tensors()) bytes += tensor.bytes;
   return bytes;
 }
 

@@ -82,7 +82,7 @@ float stored_scale(const TensorView& view, int64_t index) {
 // Row `r` of an MXFP4 view. The even element of a byte is its low half.
 void read_mxfp4_row(const TensorView& view, int r, const std::byte* at, float* out) {
   const int64_t row = view.row0 + static_cast<int64_t>(r) * view.row_step;
-  const std::byte* scales = view.scales + row * view.scale_cols;
+  const std::byte* scales = view.scales.part(row * view.scale_cols, view.scale_cols);
   float scale = 0;
   for (int i = 0; i < view.cols; ++i) {
     const int column = i + view.col0;
@@ -174,7 +174,10 @@ float TensorView::row_scale(int r) const {
 
 void TensorView::read_row(int r, float* out) const {
   CHECK(r >= 0 && r < rows, "row {} of {} with {} rows", r, name, rows);
-  const std::byte* at = data + bytes_of(dtype, r * stride);
+  // MXFP4 rows begin at column 0 of the stored tensor, whatever the slice.
+  const int64_t elements = dtype == DType::mxfp4 ? (col0 + cols + 1) / 2 * 2
+                                                 : std::max<int64_t>(0, (cols - 1) * step + 1);
+  const std::byte* at = data.part(bytes_of(dtype, r * stride), bytes_of(dtype, elements));
   switch (dtype) {
     case DType::f32:
       if (step == 1) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "asap/base/units.h"
+#include "asap/model/tensor_bytes.h"
 
 namespace asap {
 
@@ -29,12 +30,12 @@ struct TensorView {
   int cols = 0;
   int64_t stride = 0;  // elements between two rows
   int64_t step = 1;    // elements between two columns; not 1 in a transposed view
-  const std::byte* data = nullptr;
+  TensorBytes data;
 
   // FP8: multiplier of element (r, c) is scales[(row / 128) * scale_cols + (c + col0) / 128] with
   // row = row0 + r·row_step, the row of the stored tensor. MXFP4: 2^(scales[row · scale_cols +
   // (c + col0) / 32] - 127), bytes. Int8: scales[row].
-  const std::byte* scales = nullptr;
+  TensorBytes scales;
   DType scale_dtype = DType::f32;  // FP8, int8: f32, bf16 or f8_e8m0
   int scale_cols = 0;
   int row0 = 0, col0 = 0;  // origin of this slice in the stored tensor

@@ -58,13 +58,16 @@ Status check_tensor(const Checkpoint& checkpoint, const Named& named) {
 }  // namespace
 
 Status check_values(const Checkpoint& checkpoint, const ModelWeights& weights) {
+  if (checkpoint.is_dummy()) return {};  // looking would make them
   std::vector<Named> order;
   for (const std::string& name : weights.stored) {
     order.emplace_back(checkpoint.find(name), &name);
   }
   // In the order of the files, so that reading goes forward.
   std::sort(order.begin(), order.end(), [](const Named& a, const Named& b) {
-    return std::pair(a.first->file, a.first->data) < std::pair(b.first->file, b.first->data);
+    const std::byte* const at = a.first->data;
+    const std::byte* const other = b.first->data;
+    return std::pair(a.first->file, at) < std::pair(b.first->file, other);
   });
   checkpoint.read_ahead(false);
   Status status;

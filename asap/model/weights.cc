@@ -27,7 +27,7 @@ class Binder {
   Binder(const Checkpoint& checkpoint, const ModelSpec& spec)
       : checkpoint_(checkpoint), spec_(spec) {}
 
-  bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
+  bool has(const std::string& name) const { return checkpoint_.has(name); }
   bool failed() const { return !error_.message.empty(); }
   const Error& error() const { return error_; }
 
@@ -123,7 +123,7 @@ TensorView Binder::mxfp4(const std::string& name, int count, int index, int rows
 // Null, with a problem recorded, unless there is a tensor of that name and shape.
 const StoredTensor* Binder::stored(const std::string& name, const std::vector<int64_t>& shape) {
   if (failed()) return nullptr;
-  const StoredTensor* tensor = checkpoint_.find(name);
+  const StoredTensor* tensor = checkpoint_.find(name, shape);
   if (tensor == nullptr) {
     problem(Code::not_found,
             fmt::format("the checkpoint lacks the tensor {} {}", name, shape_text(shape)));
@@ -173,7 +173,7 @@ void Binder::attach_scales(const StoredTensor& tensor, TensorView* view) {
     shape[i] = (shape[i] + kScaleBlock - 1) / kScaleBlock;
   }
   if (int8) shape = {tensor.shape[0], 1};
-  const StoredTensor* scales = checkpoint_.find(name);
+  const StoredTensor* scales = checkpoint_.find(name, shape);
   if (scales == nullptr) {
     problem(Code::not_found, fmt::format("the checkpoint lacks {}, the {} scales of the {} tensor "
                                          "{}",
@@ -235,7 +235,7 @@ class LayerBinder {
   void mla(const std::string& prefix, int index, LayerViews* out);
   void indexer(const std::string& prefix, LayerViews* out);
   void moe(const std::string& prefix, LayerViews* out);
-  FfnViews fused_expert(const std::string& prefix, int index);
+  FfnViews fused_expert(const std::string& prefix, int index, bool transposed);
 
   Binder& bind_;
   const ModelSpec& spec_;
@@ -304,11 +304,10 @@ void LayerBinder::indexer(const std::string& prefix, LayerViews* out) {
 // gate_up_proj [N, 2I, H] holds the gate rows, then the up rows; down_proj is [N, H, I]. In the
 // interleaved layout gate and up rows take turns, and unquantised tensors are transposed:
 // gate_up_proj [N, H, 2I], down_proj [N, I, H].
-FfnViews LayerBinder::fused_expert(const std::string& prefix, int index) {
+FfnViews LayerBinder::fused_expert(const std::string& prefix, int index, bool transposed) {
   const int width = spec_.moe_intermediate;
   const int hidden = spec_.hidden;
   const int count = spec_.experts;
-  const bool transposed = names_.interleaved && bind_.has(prefix + "gate_up_proj");
   const auto part = [&](const char* name, int rows, int cols) {
     return transposed ? bind_.stacked(prefix + name, count, index, cols, rows).transposed()
                       : bind_.stacked(prefix + name, count, index, rows, cols);
@@ -349,8 +348,9 @@ void LayerBinder::moe(const std::string& prefix, LayerViews* out) {
   // Biases of experts exist in the fused layout only.
   const bool fused = spec_.expert_bias || bind_.has(experts + "gate_up_proj") ||
                      bind_.has(experts + "gate_up_proj_blocks");
+  const bool transposed = names_.interleaved && bind_.has(experts + "gate_up_proj");
   for (int e = 0; e < spec_.experts && !bind_.failed(); ++e) {
-    out->experts.push_back(fused ? fused_expert(experts, e)
+    out->experts.push_back(fused ? fused_expert(experts, e, transposed)
                                  : ffn(fmt::format("{}{}.", experts, e), spec_.moe_intermediate));
   }
 }

@@ -10,12 +10,13 @@
 namespace asap {
 
 // Names of config_to_json; the same names as the flags.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineConfig, model, config_file, data_parallel_size,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineConfig, model, config_file, preset, hf_overrides,
+                                   num_hidden_layers, load_format, seed, data_parallel_size,
                                    tensor_parallel_size, num_moe_ranks, stages,
                                    max_num_batched_tokens, max_num_seqs, max_model_len,
                                    kv_cache_tokens, batch_wait_ms, max_num_queued_reqs,
-                                   threads_per_device, watchdog_timeout_s, ops, dtype,
-                                   quantization, return_logits, trace, trace_events)
+                                   threads_per_device, watchdog_timeout_s, ops, dtype, quantization,
+                                   return_logits, trace, trace_events)
 
 namespace {
 
@@ -31,7 +32,9 @@ struct Range {
 }  // namespace
 
 ModelSource source_of(const EngineConfig& config) {
-  return {config.model, config.config_file, quantization_of(config)};
+  return {config.model,        config.config_file,       config.preset,
+          config.hf_overrides, config.num_hidden_layers, config.load_format,
+          config.seed,         quantization_of(config)};
 }
 
 Status check_config(const EngineConfig& config) {
@@ -48,12 +51,18 @@ Status check_config(const EngineConfig& config) {
       {"--max-num-queued-reqs", config.max_num_queued_reqs, 1, 1 << 20},
       {"--threads-per-device", config.threads_per_device, 0, 1024},
       {"--watchdog-timeout", config.watchdog_timeout_s, 1, 86'400},
+      {"--num-hidden-layers", config.num_hidden_layers, 0, 1024},
   };
   for (const Range& range : ranges) {
     if (range.value < range.low || range.value > range.high) {
       return fail(Code::invalid, "{} is {}; it must be between {} and {}", range.flag, range.value,
                   range.low, range.high);
     }
+  }
+  if (std::find(std::begin(kLoadFormats), std::end(kLoadFormats), config.load_format) ==
+      std::end(kLoadFormats)) {
+    return fail(Code::invalid, "--load-format is \"{}\"; it must be one of {}", config.load_format,
+                fmt::join(kLoadFormats, ", "));
   }
   if (config.ops != "cpu" && config.ops != "ref") {
     return fail(Code::invalid, "--ops is \"{}\"; it must be cpu or ref", config.ops);
@@ -124,7 +133,7 @@ Result<EnginePlan> make_plan(const EngineConfig& config, const ModelSpec& spec, 
   ASAP_TRY(check_tensor_parallel(spec, config.tensor_parallel_size));
   if (spec.moe_layers() == 0) {
     return fail(Code::unsupported, "{} has no MoE layer; ASAP serves Mixture-of-Experts models",
-                config.model);
+                source_of(config).name());
   }
   if (config.num_moe_ranks > spec.experts) {
     return fail(Code::invalid, "--num-moe-ranks {} exceeds the model's {} experts; lower it",
@@ -162,7 +171,7 @@ std::string describe_plan(const EngineConfig& config, const ModelSpec& spec,
   std::string out = fmt::format(
       "{} ({}): D={} groups x T={} ranks, E={} expert ranks, R={} stages; S={} tokens per batch, "
       "context {}, activations {}\n",
-      config.model, spec.model_type, g.groups, g.ranks, g.expert_ranks, g.stages,
+      source_of(config).name(), spec.model_type, g.groups, g.ranks, g.expert_ranks, g.stages,
       g.max_batch_tokens, plan.max_model_len, dtype_name(g.activation));
   for (int device = 0; device < g.devices(); ++device) {
     const std::string name = device_name(g, device);

@@ -15,8 +15,14 @@
 namespace asap {
 
 struct EngineConfig {
+  // The model, as ModelSource (model/model_source.h) has it.
   std::string model;                        // checkpoint directory
   std::string config_file = "config.json";  // in that directory
+  std::string preset;
+  std::string hf_overrides;
+  int num_hidden_layers = 0;
+  std::string load_format = "auto";
+  uint64_t seed = 0;
 
   int data_parallel_size = 1;    // D
   int tensor_parallel_size = 1;  // T

@@ -62,7 +62,9 @@ Result<std::unique_ptr<Control>> Control::create(const EngineConfig& config,
   }
   const std::string text = config_to_json(config);
   if (text.size() >= kConfigBytes) {
-    return fail(Code::invalid, "the configuration takes {} bytes, at most {}: shorten --model",
+    return fail(Code::invalid,
+                "the configuration takes {} bytes, at most {}: shorten --model or "
+                "--hf-overrides",
                 text.size(), kConfigBytes - 1);
   }
   out->header_ = new (base) Header;

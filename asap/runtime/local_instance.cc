@@ -7,17 +7,22 @@
 
 namespace asap {
 
-Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec,
-                                        Ops& ops) {
+Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec, Ops& ops,
+                                        const std::function<void(int done, int all)>& progress) {
   ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(config), spec));
   LocalWeights out;
+  const int all = spec.layers * (config.tensor_parallel_size + config.num_moe_ranks);
+  const auto layer_done = [&, done = 0](int) mutable {
+    weights.checkpoint.release();
+    if (progress) progress(++done, all);
+  };
   for (int t = 0; t < config.tensor_parallel_size; ++t) {
     out.attention.push_back(load_attention_weights(spec, weights.checkpoint, weights.views, t,
-                                                   config.tensor_parallel_size, ops, nullptr));
+                                                   config.tensor_parallel_size, ops, layer_done));
   }
   for (int e = 0; e < config.num_moe_ranks; ++e) {
     out.experts.push_back(
-        load_expert_weights(spec, weights.views, e, config.num_moe_ranks, ops, nullptr));
+        load_expert_weights(spec, weights.views, e, config.num_moe_ranks, ops, layer_done));
   }
   return out;
 }

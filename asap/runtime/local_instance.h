@@ -4,6 +4,7 @@
 // delays, reordered messages and shuffled agents.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,8 +22,10 @@ struct LocalWeights {
   std::vector<std::shared_ptr<const AttentionWeights>> attention;  // [T]
   std::vector<std::shared_ptr<const ExpertWeights>> experts;       // [E]
 };
-Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelSpec& spec,
-                                        Ops& ops);
+// `progress` (may be null) counts layers of ranks that are done, of so many.
+Result<LocalWeights> load_local_weights(
+    const EngineConfig& config, const ModelSpec& spec, Ops& ops,
+    const std::function<void(int done, int all)>& progress = nullptr);
 
 class LocalInstance {
  public:

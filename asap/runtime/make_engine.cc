@@ -167,8 +167,14 @@ class LocalEngine final : public SchedulerEngine {
     }
   }
 
-  Status load(const EngineConfig& config, const ModelSpec& spec) {
-    ASAP_ASSIGN(const LocalWeights weights, load_local_weights(config, spec, *ops_));
+  Status load(const EngineConfig& config, const ModelSpec& spec, bool progress) {
+    Instant last_report = monotonic_now();
+    const auto report = [&](int done, int all) {
+      if (!progress || monotonic_now() - last_report < Duration::seconds(1)) return;
+      last_report = monotonic_now();
+      spdlog::info("loading layers: {}/{}", done, all);
+    };
+    ASAP_ASSIGN(const LocalWeights weights, load_local_weights(config, spec, *ops_, report));
     instance_ =
         std::make_unique<LocalInstance>(config, plan_, spec, weights, *ops_, *link_, rings_);
     thread_ = std::thread([this] { run(); });
@@ -233,7 +239,7 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
   }
   if (options.in_process) {
     auto engine = std::make_unique<LocalEngine>(resolved, plan, spec, platform, options);
-    ASAP_TRY(engine->load(resolved, spec));
+    ASAP_TRY(engine->load(resolved, spec, options.progress));
     return engine;
   }
   ASAP_ASSIGN(auto supervisor,

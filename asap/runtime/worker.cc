@@ -124,7 +124,10 @@ void run_expert(Device& device, const WorkerRole& role,
 Status load_and_run(Device& device, const WorkerRole& role) {
   ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(device.config), device.spec));
   device.set_state(WorkerState::loading);
-  const auto progress = [&](int layers) { device.slot().layers_done.store(layers); };
+  const auto progress = [&](int layers) {
+    device.slot().layers_done.store(layers);
+    weights.checkpoint.release();
+  };
   if (role.attention) {
     run_attention(
         device, role,
