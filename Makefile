@@ -44,7 +44,7 @@ format:
 fuzz:
 	@tools/setup.sh fuzz
 	$(MAKE) build PRESET=fuzz
-	tools/each.sh build/fuzz '*_fuzz' -max_total_time=$(FUZZ_SECONDS)
+	tools/fuzz.sh build/fuzz -max_total_time=$(FUZZ_SECONDS)
 
 clean:
 	rm -rf build

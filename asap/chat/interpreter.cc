@@ -329,7 +329,9 @@ Status Interpreter::bind(const MacroNode& node, const Arguments& arguments, Scop
   }
   DictBuilder rest;
   Value caller = Value::undefined(std::make_shared<const std::string>("caller"), "");
-  for (const auto& [name, value] : arguments.named) {
+  for (const auto& argument : arguments.named) {
+    const std::string& name = argument.first;
+    const Value& value = argument.second;
     const auto found = std::find_if(node.parameters.begin(), node.parameters.end(),
                                     [&](const Parameter& p) { return p.name == name; });
     const auto i = static_cast<size_t>(found - node.parameters.begin());

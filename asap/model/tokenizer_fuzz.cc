@@ -1,44 +1,20 @@
-// Fuzzes the tokenizer: tokenizer.json as hostile text, and any text against a good file.
+// Fuzzes the tokenizer: tokenizer.json as hostile text, and any text against good files.
 //
-// The first byte chooses. Even: the rest is tokenizer.json, a zero byte, then text. Odd: the rest
-// is text.
+// The input is tokenizer.json, a zero byte, then a text; the good files are taken if nothing stands
+// before the zero byte.
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "asap/base/check.h"
-#include "asap/model/tokenizer.h"
-#include "asap/model/utf8.h"
+#include "asap/model/tokenizer_fuzz_util.h"
 
 namespace {
 
 using asap::Tokenizer;
 
-constexpr size_t kMaxText = 4096;
-
-// What holds for every tokenizer: nothing crashes, output is UTF-8, and a stream gives what decode
-// gives.
-void exercise(const Tokenizer& tokenizer, std::string_view text) {
-  const std::vector<int32_t> ids = tokenizer.encode(text, true);
-  for (const int32_t id : ids) {
-    CHECK(id >= 0 && id < tokenizer.vocab_size(), "id {} of {}", id, tokenizer.vocab_size());
-  }
-  for (const bool skip_special : {false, true}) {
-    const std::string decoded = tokenizer.decode(ids, skip_special);
-    CHECK(asap::is_utf8(decoded));
-    asap::StreamDecoder stream(tokenizer, skip_special);
-    std::string streamed;
-    for (const int32_t id : ids) {
-      const std::string text_now = stream.push(id);
-      CHECK(asap::is_utf8(text_now));
-      streamed += text_now;
-    }
-    CHECK(streamed + stream.flush() == decoded);
-  }
-}
-
 // A token per byte, two merges, the pattern of Qwen and a special token.
-std::string good_file() {
+std::string byte_level_file() {
   std::string vocab = R"("th":256,"the":257)";
   const auto printable = [](int b) {
     return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
@@ -60,24 +36,54 @@ std::string good_file() {
          vocab + "}}}";
 }
 
+// SentencePiece style: a token per byte, a few characters and merges.
+std::string spm_file() {
+  std::string vocab = R"("<unk>":0,"▁":1,"a":2,"b":3,"▁a":4,"ab":5,"▁▁":6,"é":7)";
+  for (int byte = 0; byte < 256; ++byte) {
+    vocab += fmt::format(R"(,"<0x{:02X}>":{})", byte, 8 + byte);
+  }
+  return R"({"normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},
+      {"type":"Replace","pattern":{"String":" "},"content":"▁"}]},
+    "decoder":{"type":"Sequence","decoders":[
+      {"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},
+      {"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]},
+    "model":{"type":"BPE","byte_fallback":true,"fuse_unk":true,"unk_token":"<unk>",
+      "merges":["▁ ▁","▁ a","a b"],"vocab":{)" +
+         vocab + "}}}";
+}
+
+// Every text comes back from the good files.
+void check_good_files(std::string_view text) {
+  static const auto bytes = Tokenizer::parse(byte_level_file(), "");
+  static const auto characters = Tokenizer::parse(spm_file(), "");
+  CHECK(bytes.has_value(), "{}", bytes.error().message);
+  CHECK(characters.has_value(), "{}", characters.error().message);
+  text = text.substr(0, asap::kMaxFuzzText);
+  asap::exercise(*bytes, text);
+  asap::exercise(*characters, text);
+  std::string expected = asap::repair_utf8(text);
+  CHECK(bytes->decode(bytes->encode(text, false), false) == expected);
+  for (size_t at = 0; (at = expected.find("▁", at)) != expected.npos;) {
+    expected.replace(at, 3, " ");  // the character that stands for a space
+  }
+  CHECK(characters->decode(characters->encode(text, false), false) == expected);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto good = Tokenizer::parse(good_file(), "");
-  CHECK(good.has_value(), "{}", good.error().message);
-  if (size == 0) return 0;
-  const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
-  if (data[0] % 2 == 1) {
-    exercise(*good, input);
-    CHECK(good->decode(good->encode(input, false), false) == asap::repair_utf8(input));
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const size_t end = std::min(input.find('\0'), input.size());
+  const std::string_view text = input.substr(std::min(end + 1, input.size()));
+  if (end == 0) {
+    check_good_files(text);
     return 0;
   }
-  const size_t end = std::min(input.find('\0'), input.size());
   const auto parsed = Tokenizer::parse(std::string(input.substr(0, end)), "");
   if (!parsed) {
     CHECK(!parsed.error().message.empty());
   } else {
-    exercise(*parsed, input.substr(end).substr(0, kMaxText));
+    asap::exercise(*parsed, text);
   }
   return 0;
 }

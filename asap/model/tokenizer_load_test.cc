@@ -178,6 +178,21 @@ TEST(TokenizerFile, SaysWhichFileIsMissing) {
   EXPECT_NE(out.error().message.find("/nonexistent/tokenizer.json"), std::string::npos);
 }
 
+// What the fuzz targets start from has to be worth starting from.
+TEST(TokenizerFile, FuzzSeedsAreValid) {
+  const std::filesystem::path seeds = std::filesystem::path(ASAP_SOURCE_DIR) / "tests/fuzz";
+  int valid = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(seeds / "tokenizer_fuzz")) {
+    const std::string text = read_all(entry.path());
+    const std::string file = text.substr(0, text.find('\0'));
+    if (file.empty()) continue;
+    const Result<Tokenizer> out = Tokenizer::parse(file, "");
+    EXPECT_TRUE(out) << entry.path() << ": " << out.error().message;
+    valid += out.has_value() ? 1 : 0;
+  }
+  EXPECT_GE(valid, 7);
+}
+
 TEST(TokenizerFile, SurvivesDamage) {
   const std::string good = golden_text("bytelevel_split/tokenizer.json");
   Prng random(11);

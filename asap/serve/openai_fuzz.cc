@@ -1,5 +1,5 @@
-// Fuzz target: any bytes as the body of a completion request. Refusals must be well-formed,
-// acceptance in the limits.
+// Fuzz target: any bytes as the body of a completion request and of a chat. Refusals must be
+// well-formed, acceptance in the limits.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -8,14 +8,16 @@
 #include "asap/base/check.h"
 #include "asap/serve/openai_request.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const asap::RequestLimits limits{"m", 4096, 1000};
-  const auto request = asap::parse_completion({reinterpret_cast<const char*>(data), size}, limits);
+namespace {
+
+const asap::RequestLimits limits{"m", 4096, 1000};
+
+void check(const tl::expected<asap::CompletionRequest, asap::ApiError>& request) {
   if (!request) {
     const auto& error = request.error();
     CHECK(error.status == 400 || error.status == 404, "status {}", error.status);
     CHECK(nlohmann::json::accept(asap::error_body(error)), "{}", error.message);
-    return 0;
+    return;
   }
   CHECK(!request->prompts.empty());
   const asap::SamplingParams& sampling = request->sampling;
@@ -30,5 +32,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CHECK(!std::get<std::string>(prompt).empty());
     }
   }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto chat = asap::ChatTemplate::parse(
+      "{{ tools|tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", "");
+  CHECK(chat.has_value());
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  check(asap::parse_completion(body, limits));
+  check(asap::parse_chat(body, limits, *chat, 0));
   return 0;
 }
