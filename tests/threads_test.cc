@@ -132,17 +132,21 @@ TEST_P(ThreadsTest, AgentsOnThreadsGiveTheBitsOfOneThread) {
     for (int t = 0; t < g.ranks; ++t) {
       const int device = attention_device(g, group, t);
       attention.push_back(std::make_unique<AttentionAgent>(
-          g, group, t, weights.attention[static_cast<size_t>(t)], plan.kv_blocks,
-          *ops[static_cast<size_t>(device - 1)], link.attach(device), Tracer{}));
+          g, spec, group, t,
+          std::make_unique<AttentionRows>(g, t, weights.attention[static_cast<size_t>(t)],
+                                          plan.kv_blocks, *ops[static_cast<size_t>(device - 1)]),
+          link.attach(device), Tracer{}));
       drivers.add(*attention.back(), link.doorbell(device), spin);
     }
   }
   for (int e = 0; e < g.expert_ranks; ++e) {
     const int device = expert_device(g, e);
     const Tracer none[3] = {};
-    experts.push_back(std::make_unique<ExpertRank>(g, e, weights.experts[static_cast<size_t>(e)],
-                                                   *ops[static_cast<size_t>(device - 1)], link,
-                                                   none));
+    experts.push_back(std::make_unique<ExpertRank>(
+        g, e,
+        std::make_unique<ExpertRows>(g, weights.experts[static_cast<size_t>(e)],
+                                     *ops[static_cast<size_t>(device - 1)]),
+        link, ExpertQueueLimits{g.groups, g.stages}, none));
     drivers.add(experts.back()->receive(), link.doorbell(device), spin);
     drivers.add(experts.back()->compute(), experts.back()->compute_bell(), spin);
     drivers.add(experts.back()->send(), experts.back()->send_bell(), spin);

@@ -35,6 +35,12 @@ class SpscQueue {
     return value;
   }
 
+  // The element that pop() would give, or null. Consumer only.
+  const T* front() const {
+    const size_t head = head_.load(std::memory_order_relaxed);
+    return head == tail_.load(std::memory_order_acquire) ? nullptr : &slots_[head];
+  }
+
   bool empty() const {
     return head_.load(std::memory_order_acquire) == tail_.load(std::memory_order_acquire);
   }

@@ -22,13 +22,14 @@ class Agent {
   virtual std::string waiting_for() const { return {}; }
 };
 
-// The clock of spans in a trace: set by the driver, so agents stay free of clocks. Null: no
-// tracing.
+// What an agent knows of the clock beside `now`: how long its steps take, for the batch's times and
+// the trace. Set by the driver, real or virtual. Without a clock all times are 0; without a ring
+// nothing is traced.
 struct Tracer {
   TraceRing* ring = nullptr;
   Instant (*clock)() = nullptr;
   bool on() const { return ring != nullptr; }
-  Instant now() const { return ring != nullptr ? clock() : Instant{0}; }
+  Instant now() const { return clock != nullptr ? clock() : Instant{0}; }
   void add(TraceEvent event, Instant begin) const {
     if (ring == nullptr) return;
     event.begin_ns = begin.ns;

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "asap/compute/attention_side.h"
-#include "asap/runtime/expert.h"
+#include "asap/runtime/expert_rows.h"
 #include "asap/wire/layout.h"
 
 namespace asap {

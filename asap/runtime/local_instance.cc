@@ -33,7 +33,7 @@ LocalInstance::LocalInstance(const EngineConfig& config, const EnginePlan& plan,
     : link_(link) {
   const Geometry& g = plan.geometry;
   const auto tracer = [&](int device, int agent) -> Tracer {
-    if (rings.empty()) return {};
+    if (rings.empty()) return {nullptr, &monotonic_now};
     return {rings[static_cast<size_t>(device * kAgentsPerDevice + agent)], &monotonic_now};
   };
   scheduler_ = std::make_unique<Scheduler>(config, plan, spec, link.attach(kFrontDevice),
@@ -42,17 +42,20 @@ LocalInstance::LocalInstance(const EngineConfig& config, const EnginePlan& plan,
   for (int group = 0; group < g.groups; ++group) {
     for (int t = 0; t < g.ranks; ++t) {
       const int device = attention_device(g, group, t);
+      auto rows = std::make_unique<AttentionRows>(g, t, weights.attention[static_cast<size_t>(t)],
+                                                  plan.kv_blocks, ops);
+      rows_.push_back(rows.get());
       attention_.push_back(std::make_unique<AttentionAgent>(
-          g, group, t, weights.attention[static_cast<size_t>(t)], plan.kv_blocks, ops,
-          link.attach(device), tracer(device, 0)));
+          g, spec, group, t, std::move(rows), link.attach(device), tracer(device, 0)));
       agents_.push_back(attention_.back().get());
     }
   }
   for (int e = 0; e < g.expert_ranks; ++e) {
     const int device = expert_device(g, e);
     const Tracer tracers[] = {tracer(device, 0), tracer(device, 1), tracer(device, 2)};
-    experts_.push_back(std::make_unique<ExpertRank>(g, e, weights.experts[static_cast<size_t>(e)],
-                                                    ops, link, tracers));
+    auto rows = std::make_unique<ExpertRows>(g, weights.experts[static_cast<size_t>(e)], ops);
+    experts_.push_back(std::make_unique<ExpertRank>(
+        g, e, std::move(rows), link, ExpertQueueLimits{g.groups, g.stages}, tracers));
     for (Agent* agent :
          {&experts_.back()->receive(), &experts_.back()->compute(), &experts_.back()->send()}) {
       agents_.push_back(agent);

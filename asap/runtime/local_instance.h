@@ -11,8 +11,10 @@
 #include "asap/base/prng.h"
 #include "asap/compute/attention_side.h"
 #include "asap/runtime/attention.h"
+#include "asap/runtime/attention_rows.h"
 #include "asap/runtime/config.h"
 #include "asap/runtime/expert.h"
+#include "asap/runtime/expert_rows.h"
 #include "asap/runtime/scheduler.h"
 
 namespace asap {
@@ -41,13 +43,14 @@ class LocalInstance {
   Scheduler& scheduler() { return *scheduler_; }
   // Every attention rank reports its decisions (tests).
   void observe(const Observer& observer) {
-    for (const auto& agent : attention_) agent->observe(observer);
+    for (AttentionRows* rows : rows_) rows->observe(observer);
   }
   // What every agent waits for, one line each: the last words of a run that hangs.
   std::string waiting_for() const;
 
  private:
   std::vector<std::unique_ptr<AttentionAgent>> attention_;
+  std::vector<AttentionRows*> rows_;  // of the agents
   std::vector<std::unique_ptr<ExpertRank>> experts_;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<Agent*> agents_;

@@ -287,6 +287,7 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
     s.logprobs = p.logprobs;
     s.logits_row = piece.sample && p.want_logits && live.generated == 0 ? logits_rows++ : -1;
     s.temperature = static_cast<float>(p.temperature);
+    s.follows = -1;
     append(&s, sizeof(s));
   }
   for (const BatchPiece& piece : plan.pieces) {

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "asap/runtime/attention.h"
+#include "asap/runtime/attention_rows.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/control.h"
 #include "asap/runtime/expert.h"
+#include "asap/runtime/expert_rows.h"
 #include "asap/runtime/runner.h"
 
 namespace asap {
@@ -79,9 +81,11 @@ RunOptions run_options(Device& device, Agent& agent, int cpu) {
 
 void run_attention(Device& device, const WorkerRole& role,
                    std::shared_ptr<const AttentionWeights> weights) {
-  AttentionAgent agent(device.plan.geometry, role.group, role.tp_rank, std::move(weights),
-                       device.plan.kv_blocks, *device.ops, device.link->attach(device.index),
-                       device.tracer(0));
+  const Geometry& g = device.plan.geometry;
+  AttentionAgent agent(g, device.spec, role.group, role.tp_rank,
+                       std::make_unique<AttentionRows>(g, role.tp_rank, std::move(weights),
+                                                       device.plan.kv_blocks, *device.ops),
+                       device.link->attach(device.index), device.tracer(0));
   device.set_state(WorkerState::ready);
   Agent* const agents[] = {&agent};
   run_agents(agents, device.link->doorbell(device.index), device.control->stop(),
@@ -92,8 +96,10 @@ void run_attention(Device& device, const WorkerRole& role,
 void run_expert(Device& device, const WorkerRole& role,
                 std::shared_ptr<const ExpertWeights> weights) {
   const Tracer tracers[] = {device.tracer(0), device.tracer(1), device.tracer(2)};
-  ExpertRank rank(device.plan.geometry, role.moe_rank, std::move(weights), *device.ops,
-                  *device.link, tracers);
+  const Geometry& g = device.plan.geometry;
+  ExpertRank rank(g, role.moe_rank,
+                  std::make_unique<ExpertRows>(g, std::move(weights), *device.ops), *device.link,
+                  ExpertQueueLimits{g.groups, g.stages}, tracers);
   device.set_state(WorkerState::ready);
   const std::atomic<uint32_t>& stop = device.control->stop();
   Doorbell& bell = device.link->doorbell(device.index);

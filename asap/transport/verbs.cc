@@ -23,7 +23,7 @@ void dispatch_send(Port& port, const Geometry& g, const ExpertLayout& layout, in
                               item.seq,
                               item.trace_id,
                               item.layer,
-                              static_cast<int32_t>(share.tokens.size()),
+                              static_cast<int32_t>(share.tokens.size()) + share.unsent,
                               static_cast<int32_t>(share.rows.size()),
                               0};
   CHECK(header.tokens <= g.slice_tokens() && header.rows <= g.slice_tokens() * g.local_top_k(),

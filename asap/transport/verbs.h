@@ -36,6 +36,7 @@ struct DispatchShare {
   std::span<const RowEntry> rows;
   std::span<const int32_t> tokens;
   const std::byte* hidden = nullptr;
+  int32_t unsent = 0;  // tokens that a priced kernel counts but does not send
 };
 void dispatch_send(Port& port, const Geometry& g, const ExpertLayout& layout, int expert_rank,
                    int rank, const ItemId& item, const DispatchShare& share);

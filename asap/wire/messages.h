@@ -36,6 +36,11 @@ struct SequenceCommand {
   int32_t logprobs;    // -1 or 0..kMaxLogprobs
   int32_t logits_row;  // -1, or the row of the result that gets the full logits
   float temperature;
+  // The part of this prompt before `past`, if it runs at the same time: its stage in this group and
+  // its batch number there. -1: it is done, or there is none.
+  int32_t follows;
+  int32_t reserved;
+  uint64_t follows_batch;
 };
 
 // Attention rank -> expert rank: one rank's tokens of one layer of one batch.
@@ -66,6 +71,16 @@ struct CombineHeader {
   int32_t rows;  // partial results that follow, in the order of the dispatch's hidden states
 };
 
+// Where a batch's time went, as rank 0 of its group saw it, in nanoseconds.
+struct BatchTimes {
+  int64_t attention_ns;  // everything that the group computes, and its exchanges
+  int64_t experts_ns;    // answers of the expert ranks were awaited
+  int64_t dispatch_ns;   // tokens were written to the expert ranks
+  int64_t combine_ns;    // their answers were added
+  int64_t turn_ns;       // could go on, but the rank was busy with another stage
+  int64_t barrier_ns;    // lockstep engines: waiting for the other groups
+};
+
 // Rank 0 of a group -> front: the batch is done; one entry per sampled sequence.
 struct ResultHeader {
   uint32_t magic;
@@ -73,6 +88,7 @@ struct ResultHeader {
   uint64_t batch;
   int32_t samples;
   int32_t reserved;
+  BatchTimes times;
 };
 
 struct ResultEntry {
@@ -86,11 +102,11 @@ struct ResultEntry {
 };
 
 static_assert(std::is_trivially_copyable_v<BatchCommand> && sizeof(BatchCommand) == 40);
-static_assert(std::is_trivially_copyable_v<SequenceCommand> && sizeof(SequenceCommand) == 48);
+static_assert(std::is_trivially_copyable_v<SequenceCommand> && sizeof(SequenceCommand) == 64);
 static_assert(std::is_trivially_copyable_v<DispatchHeader> && sizeof(DispatchHeader) == 40);
 static_assert(std::is_trivially_copyable_v<RowEntry> && sizeof(RowEntry) == 8);
 static_assert(std::is_trivially_copyable_v<CombineHeader> && sizeof(CombineHeader) == 24);
-static_assert(std::is_trivially_copyable_v<ResultHeader> && sizeof(ResultHeader) == 24);
+static_assert(std::is_trivially_copyable_v<ResultHeader> && sizeof(ResultHeader) == 72);
 static_assert(std::is_trivially_copyable_v<ResultEntry> && sizeof(ResultEntry) == 184);
 
 }  // namespace asap
