@@ -193,7 +193,7 @@ def test_bad_starts_are_clear():
         (["run", TINY], 2, "--tokens"),
         (["run", TINY, "--tokens", "1", "--tp", "5"], 2, "--tensor-parallel-size 5"),
         (["run", TINY, "--tokens", "1", "--num-moe-ranks", "17"], 2, "16"),
-        (["run", TINY, "--tokens", "1", "--stages", "0"], 2, "--stages"),
+        (["run", TINY, "--tokens", "1", "--stages", "9"], 2, "--stages"),
         (["run", TINY, "--tokens", "1", "--ops", "gpu"], 2, "gpu"),
         (["run", TINY, "--tokens", "1", "--max-tokens", "5000"], 2, "1024"),
         (["worker", "--role", "attention", "--group", "0", "--tp-rank", "0"], 2, "asap serve"),

@@ -146,7 +146,7 @@ TEST_P(ThreadsTest, AgentsOnThreadsGiveTheBitsOfOneThread) {
         g, e,
         std::make_unique<ExpertRows>(g, weights.experts[static_cast<size_t>(e)],
                                      *ops[static_cast<size_t>(device - 1)]),
-        link, ExpertQueueLimits{g.groups, g.stages}, none));
+        link, plan.queue, none));
     drivers.add(experts.back()->receive(), link.doorbell(device), spin);
     drivers.add(experts.back()->compute(), experts.back()->compute_bell(), spin);
     drivers.add(experts.back()->send(), experts.back()->send_bell(), spin);

@@ -10,6 +10,7 @@
 
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
+#include "asap/cli/workload_flags.h"
 #include "asap/load/report.h"
 #include "asap/load/slo_search.h"
 
@@ -22,10 +23,10 @@ struct BenchFlags {
   std::string endpoint = "/v1/completions";
   std::string model;
   std::string api_key;
-  std::string lengths = "constant:512";
   std::string token_ids = "100:4000";
   std::string output_file;
-  WorkloadSpec workload;
+  WorkloadFlags workload_flags;
+  WorkloadSpec workload;  // of them
   LoadOptions options;
   double slo_ttft_ms = 0;
   std::string slo_statistic = "mean";
@@ -117,20 +118,21 @@ Status bench(BenchFlags flags) {
   if (target.model.empty()) {
     ASAP_ASSIGN(target.model, first_model(target));
   }
-  ASAP_ASSIGN(flags.workload.lengths, parse_length_law(flags.lengths));
+  ASAP_ASSIGN(flags.workload, workload_spec(flags.workload_flags));
   ASAP_ASSIGN(const auto ids, id_range(flags.token_ids));
   flags.options.id_low = ids.first;
   flags.options.id_high = ids.second;
   flags.options.length_divisor = flags.workload.length_divisor;
   flags.options.seed = flags.workload.seed;
   std::signal(SIGINT, on_interrupt);
-  nlohmann::ordered_json out = {{"base_url", flags.base_url},
-                                {"endpoint", flags.endpoint},
-                                {"trace", flags.workload.trace_file},
-                                {"lengths", flags.workload.trace_file.empty() ? flags.lengths : ""},
-                                {"length_divisor", flags.workload.length_divisor},
-                                {"row_offset", flags.workload.row_offset},
-                                {"seed", flags.workload.seed}};
+  nlohmann::ordered_json out = {
+      {"base_url", flags.base_url},
+      {"endpoint", flags.endpoint},
+      {"trace", flags.workload.trace_file},
+      {"lengths", flags.workload.trace_file.empty() ? flags.workload_flags.lengths : ""},
+      {"length_divisor", flags.workload.length_divisor},
+      {"row_offset", flags.workload.row_offset},
+      {"seed", flags.workload.seed}};
   if (flags.slo_ttft_ms > 0) {
     ASAP_TRY(search(flags, target, &out));
   } else {
@@ -146,29 +148,6 @@ Status bench(BenchFlags flags) {
   return {};
 }
 
-void add_workload_flags(CLI::App& app, BenchFlags& flags) {
-  WorkloadSpec& w = flags.workload;
-  app.add_option("--trace", w.trace_file, "CSV or JSON lines with arrival times and lengths");
-  app.add_option("--arrival-column", w.arrival_column, "Column of a CSV trace with seconds");
-  app.add_option("--lengths", flags.lengths,
-                 "Without a trace: constant:N, uniform:LO:HI, lognormal:MU:SIGMA:MIN:MAX");
-  app.add_option("--request-rate", w.rate, "Requests per second")->check(CLI::Range(1e-3, 1e5));
-  app.add_flag("--native-rate", w.native_rate, "A trace's own times instead of --request-rate");
-  app.add_option("--burstiness", w.burstiness, "Shape of the gamma law of gaps; 1 is Poisson")
-      ->check(CLI::Range(1e-2, 1e3));
-  app.add_option("--duration", w.seconds, "Seconds of arrivals")->check(CLI::Range(0.1, 1e6));
-  app.add_option("--num-prompts", w.max_requests, "At most so many requests; 0: no limit");
-  app.add_option("--row-offset", w.row_offset, "Rows of a trace to skip")
-      ->check(CLI::Range(0, 1 << 30));
-  app.add_option("--length-divisor", w.length_divisor, "Divides prompt lengths")
-      ->check(CLI::Range(1e-3, 1e6));
-  app.add_option("--max-prompt-tokens", w.max_prompt_tokens,
-                 "Longer prompts are left out; 0: no limit");
-  app.add_option("--max-tokens", w.output_tokens, "Tokens to generate; 0: as the trace says")
-      ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--seed", w.seed, "Seed of arrivals, lengths and prompts");
-}
-
 std::function<int()> add_bench_serve(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   app.add_option("--base-url", flags->base_url, "Server, http://HOST:PORT");
@@ -177,7 +156,7 @@ std::function<int()> add_bench_serve(CLI::App& app) {
   app.add_option("--model", flags->model,
                  "Name of the model in requests; default: the first that the server lists");
   app.add_option("--api-key", flags->api_key, "Bearer token");
-  add_workload_flags(app, *flags);
+  add_workload_flags(app, flags->workload_flags);
   app.add_option("--token-ids", flags->token_ids, "LOW:HIGH, range of the ids of prompts");
   app.add_flag("--text-prompts", flags->options.text_prompts,
                "Words instead of token ids, for servers that take no ids");

@@ -53,6 +53,7 @@ int run_cli(int argc, char** argv, const Platform& platform) {
       {"verify", "Check engines against golden checkpoints with expected results",
        with_platform(add_verify)},
       {"bench", "Measure: load on a server", add_bench},
+      {"simulate", "Run a workload through an instance of any size in virtual time", add_simulate},
       {"worker", "One device of an instance; started by serve and run", with_platform(add_worker)},
   };
   for (Command& command : commands) {

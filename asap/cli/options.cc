@@ -49,6 +49,42 @@ void add_model_flags(CLI::App& app, EngineConfig& config) {
 
 }  // namespace
 
+void add_scheduling_flags(CLI::App& app, EngineConfig& config) {
+  const std::string group = "Scheduling (what is not given follows from --scheduler)";
+  const auto option = [&](const char* name, auto& value, const char* help) {
+    app.add_option(name, value, help)->group(group);
+  };
+  option("--scheduler", config.scheduler, "asap, or paper: the paper's settings");
+  option("--pairing", config.pairing,
+         "refill: a free stage gets its next batch at once; paper: stages start together");
+  option("--queue-order", config.queue_order, "aged: short prompts first, aging; fcfs");
+  option("--queue-kappa", config.queue_kappa,
+         "--queue-order aged: seconds of age that one second of a prompt's own cost weighs");
+  option("--expert-order", config.expert_order,
+         "Items on expert ranks: round_robin, oldest, merge (items of equal layer together)");
+  option("--batch-wait-ms", config.batch_wait_ms,
+         "Longest wait of a small batch for more tokens while its group is busy");
+  option("--partner-wait-ms", config.partner_wait_ms,
+         "--pairing paper: longest wait of a batch for its partners");
+  option("--exclusive-tokens", config.exclusive_tokens,
+         "--pairing paper: longer prompts have a group for themselves; 0: none");
+  option("--max-shared-batch-tokens", config.max_shared_batch_tokens,
+         "A batch of several prompts takes no more; 0: --max-num-batched-tokens");
+  option("--chain-prefill", config.chain_prefill,
+         "1: parts of a prompt ride on several stages at once; 0: one after another");
+  option("--split-lone-tokens", config.split_lone_tokens,
+         "A prompt of so many tokens that is alone is spread over the free stages; 0: never");
+  const auto off = [&](const char* name, bool& value, const char* help) {
+    app.add_flag_callback(
+           name, [&value] { value = false; }, help)
+        ->group(group);
+  };
+  off("--no-length-aware-batching", config.length_aware_batching,
+      "Batches take prompts as they came until they are full");
+  off("--no-overlap", config.overlap, "An expert rank receives, computes and sends in turn");
+  off("--no-super-kernel", config.super_kernel, "A kernel call per expert instead of one per item");
+}
+
 void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
                       bool& check_config) {
   add_model_flags(app, config);
@@ -58,7 +94,8 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
   option("--data-parallel-size,--dp", config.data_parallel_size, "D: attention groups");
   option("--tensor-parallel-size,--tp", config.tensor_parallel_size, "T: ranks of a group");
   option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks, "E: devices that hold experts");
-  option("--stages", config.stages, "R: batches alive in a group at once");
+  option("--stages", config.stages,
+         "R: batches alive in a group at once; 1: no interleaving, 0: as the scheduler has it");
   option("--max-num-batched-tokens", config.max_num_batched_tokens,
          "S: tokens of one batch; longer prompts are cut over the KV cache");
   option("--max-num-seqs", config.max_num_seqs, "Sequences of one batch");
@@ -66,14 +103,19 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
          "Tokens of prompt and output; 0: the model's own limit");
   option("--kv-cache-tokens", config.kv_cache_tokens,
          "KV cache per group, tokens; 0: room for two of the longest sequences");
-  option("--batch-wait-ms", config.batch_wait_ms,
-         "Longest wait of a small batch for more tokens while its group is busy");
   option("--max-num-queued-reqs", config.max_num_queued_reqs,
          "Waiting requests; more are refused with 429");
   option("--threads-per-device", config.threads_per_device, "0: cores / devices, at least 1");
   option("--watchdog-timeout", config.watchdog_timeout_s,
          "Seconds after which a batch without answer is reported and its requests fail");
-  app.add_option("--ops", config.ops, "Kernels: cpu, or ref (scalar oracle, float32 throughout)")
+  add_scheduling_flags(app, config);
+  app.add_option("--ops", config.ops,
+                 "Kernels: cpu; ref (scalar oracle, float32 throughout); priced (none, only the "
+                 "time that --profile says)")
+      ->capture_default_str();
+  app.add_option("--profile", config.profile,
+                 "Cost profile, for the scheduler and --ops priced: a built-in's name or a file");
+  app.add_option("--time-scale", config.time_scale, "--ops priced: slow down so many times")
       ->capture_default_str();
   app.add_option("--dtype", config.dtype,
                  "Activations, also on the wire: auto (the checkpoint's), bfloat16, float32")

@@ -19,6 +19,8 @@ int report(const Error& error);
 // The model, and geometry, limits and kernels of an instance.
 void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
                       bool& check_config);
+// --scheduler and the flags of its single mechanisms.
+void add_scheduling_flags(CLI::App& app, EngineConfig& config);
 // Whether a model is named at all. Errors: invalid.
 Status check_model(const EngineConfig& config);
 // The model's tokenizer; bytes as tokens for a dummy that has none.

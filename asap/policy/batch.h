@@ -12,6 +12,7 @@ struct BatchPiece {
   int past = 0;
   int tokens = 0;
   bool sample = false;  // the prompt ends here, or this is a generated token: sample the next one
+  int follows = -1;     // stage of the group where the part before this one runs; -1: it is done
 };
 
 struct BatchPlan {

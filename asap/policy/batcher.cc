@@ -12,6 +12,9 @@ namespace {
 constexpr int kLookahead = 64;
 // A prompt that is cut gets at least this many tokens of a batch (or half of a smaller S).
 constexpr int kSmallestCut = 64;
+// Parts of a prompt that is alone: one's experts work while the other's attention does. More parts
+// only add what a batch costs.
+constexpr int kLoneParts = 2;
 // Largest weight of a sequence's cost in the queue's order; keeps keys far from overflow.
 constexpr double kLargestPenaltyNs = 1e17;
 
@@ -78,7 +81,12 @@ Status Batcher::admit(uint64_t id, int prompt, int max_tokens, Instant now) {
 bool Batcher::has_ready(int g) const {
   const Group& group = groups_[sz(g)];
   return !group.singles.empty() || std::any_of(group.parts.begin(), group.parts.end(),
-                                               [](const SequenceState* s) { return !s->running; });
+                                               [&](const SequenceState* s) { return goes_on(*s); });
+}
+
+// The next part of a cut prompt can run now.
+bool Batcher::goes_on(const SequenceState& s) const {
+  return s.running == 0 || limits_.chain;
 }
 
 double Batcher::backlog(int g) const {
@@ -89,11 +97,36 @@ double Batcher::backlog(int g) const {
 }
 
 bool Batcher::exclusive(const SequenceState& s) const {
-  return limits_.pairing == Pairing::paper && s.prompt > limits_.exclusive_tokens;
+  return limits_.pairing == Pairing::paper && limits_.exclusive_tokens > 0 &&
+         s.prompt > limits_.exclusive_tokens;
 }
 
 int Batcher::room_tokens(const Draft& draft) const {
-  return limits_.max_batch_tokens - draft.plan.tokens;
+  const int most = draft.prompts == 0
+                       ? limits_.max_batch_tokens
+                       : std::min(limits_.max_batch_tokens, limits_.max_shared_tokens);
+  return most - draft.plan.tokens;
+}
+
+// All that is left and fits; of a prompt that has its group for itself, the share of one stage.
+int Batcher::part_tokens(const Draft& draft, const SequenceState& s) const {
+  const int most = std::min(left(s), room_tokens(draft));
+  const bool lone = queue_.empty() && draft.plan.pieces.empty() && draft.room.own_stages > 1;
+  if (!lone || limits_.split_lone_tokens == 0 || s.prompt < limits_.split_lone_tokens) return most;
+  const double share = limits_.cost.piece(s.prompt, 0) / kLoneParts;
+  int low = 1;
+  int high = most;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (limits_.cost.piece(middle, s.computed) < share) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  const int least = limits_.split_lone_tokens / 2;
+  const int part = std::max((low + kKvBlockTokens - 1) / kKvBlockTokens * kKvBlockTokens, least);
+  return left(s) - part < least / 2 ? most : std::min(part, most);
 }
 
 bool Batcher::full(const Draft& draft) const {
@@ -115,7 +148,7 @@ void Batcher::add_residents(Draft& draft) {
   Group& group = group_of(draft.plan);
   const bool part_ready =
       std::any_of(group.parts.begin(), group.parts.end(), [&](const SequenceState* s) {
-        return !s->running && (!exclusive(*s) || draft.room.whole_group);
+        return goes_on(*s) && (!exclusive(*s) || draft.room.whole_group);
       });
   int places = std::min(limits_.max_batch_seqs, limits_.max_batch_tokens);
   if (part_ready) {
@@ -138,7 +171,7 @@ void Batcher::add_singles(Draft& draft, Group& group, int places) {
 
 void Batcher::add_part(Draft& draft, Group& group) {
   for (SequenceState* s : group.parts) {
-    if (s->running) continue;
+    if (!goes_on(*s) || s->last_stage == draft.plan.stage) continue;
     if (exclusive(*s) && (draft.prompts > 0 || !draft.room.whole_group)) continue;
     add_piece(draft, *s);
     if (left(*s) == 0) remove(group.parts, s);
@@ -149,6 +182,7 @@ void Batcher::add_part(Draft& draft, Group& group) {
 // The sequence would carry this batch beyond its share, and others would take it at once: a group
 // that has nothing to do, or a free stage, once both have the knee.
 bool Batcher::leave_to_others(const Draft& draft, const SequenceState& s) const {
+  if (!limits_.share_backlog) return false;
   if (draft.entered == 0 || draft.plan.tokens + s.prompt <= draft.target) return false;
   return draft.room.other_idle ||
          (draft.room.free_stages > 1 && draft.plan.tokens >= limits_.knee_tokens &&
@@ -207,15 +241,16 @@ void Batcher::add_waiting(Draft& draft) {
 }
 
 void Batcher::add_piece(Draft& draft, SequenceState& s) {
-  const int tokens = std::min(left(s), room_tokens(draft));
-  CHECK(tokens > 0 && !s.running && !s.leaving, "sequence {} gets {} tokens", s.id, tokens);
+  const int tokens = part_tokens(draft, s);
+  CHECK(tokens > 0 && goes_on(s) && !s.leaving, "sequence {} gets {} tokens", s.id, tokens);
   const bool prompt = s.computed < s.prompt;
-  draft.plan.pieces.push_back({s.id, s.computed, tokens, tokens == left(s)});
+  draft.plan.pieces.push_back({s.id, s.computed, tokens, tokens == left(s), s.last_stage});
   draft.plan.tokens += tokens;
   draft.plan.exclusive = prompt && exclusive(s);
   draft.prompts += prompt ? 1 : 0;
   s.computed += tokens;
-  s.running = true;
+  ++s.running;
+  s.last_stage = draft.plan.stage;
 }
 
 int Batcher::roomiest_group() const {
@@ -231,7 +266,7 @@ void Batcher::on_sampled(uint64_t id, bool finished) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   SequenceState& s = found->second;
-  CHECK(s.running && left(s) == 0, "sequence {} has {} tokens to compute", id, left(s));
+  CHECK(s.running > 0 && left(s) == 0, "sequence {} has {} tokens to compute", id, left(s));
   ++s.known;
   CHECK(finished || s.leaving || s.known < s.prompt + s.max_tokens,
         "sequence {} goes on after {} output tokens", id, s.max_tokens);
@@ -242,9 +277,10 @@ void Batcher::on_batch_done(const BatchPlan& plan) {
   Group& group = group_of(plan);
   for (const BatchPiece& piece : plan.pieces) {
     SequenceState& s = sequences_.at(piece.sequence);
-    s.running = false;
+    --s.running;
+    if (s.last_stage == plan.stage) s.last_stage = -1;
     if (s.leaving) {
-      leave(s);
+      if (s.running == 0) leave(s);
     } else if (piece.sample) {
       CHECK(left(s) == 1, "sequence {} got no token", s.id);
       group.singles.push_back(&s);
@@ -256,7 +292,7 @@ void Batcher::on_cancel(uint64_t id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   found->second.leaving = true;
-  if (!found->second.running) {
+  if (found->second.running == 0) {
     leave(found->second);
   } else {
     remove(groups_[sz(found->second.group)].parts, &found->second);
@@ -303,7 +339,7 @@ void Batcher::check() const {
     waiting += s.group < 0 ? 1 : 0;
     CHECK(s.id == id && s.computed <= s.known && s.known <= s.prompt + s.max_tokens,
           "sequence {}: {} of {} computed", id, s.computed, s.known);
-    CHECK(s.running || !s.leaving, "sequence {} stays without a batch", id);
+    CHECK(s.running > 0 || !s.leaving, "sequence {} stays without a batch", id);
   }
   CHECK(waiting == queue_.size(), "{} wait, {} in the queue", waiting, queue_.size());
   if (held_group_ >= 0) {
@@ -328,7 +364,9 @@ void Batcher::check_group(size_t g) const {
     }
     const bool single = std::count(group.singles.begin(), group.singles.end(), &s) == 1;
     const bool part = std::count(group.parts.begin(), group.parts.end(), &s) == 1;
-    CHECK(!(single && (part || s.running)) && (s.running || single || part), "sequence {}", id);
+    CHECK(!(single && part) && (limits_.chain || !single || s.running == 0) &&
+              (s.running > 0 || single || part),
+          "sequence {}", id);
     CHECK(!part || left(s) > 0, "sequence {}", id);
   }
   CHECK(group.kv.free_blocks() + blocks == group.kv.total_blocks(), "g{} lost blocks", g);

@@ -2,12 +2,14 @@
 // in this order and up to S tokens:
 //   1. pieces of sequences that already live in the group: the next token of each that generates,
 //      first come first served; then the next part of prompts that were cut. Parts of a prompt run
-//      one after another, over the KV cache. One part always finds a place beside the tokens.
+//      one after another, over the KV cache, or (`chain`) on several stages, one layer behind each
+//      other. One part always finds a place beside the tokens.
 //   2. waiting sequences in the queue's order, each with KV blocks for all it can ever need.
 //
 // A batch takes at least the knee, and its share of the backlog when other stages are free to take
 // the rest at once; with nobody else to take it, all that fits. A prompt is cut if it is longer
-// than S, or if it is the first to enter this batch and finds less room than it needs.
+// than S, if it is the first to enter this batch and finds less room than it needs, or if nobody
+// else waits and stages are free: then it is spread over them, in parts of equal cost.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +30,7 @@ struct Room {
   int free_stages = 1;      // this one included
   bool other_idle = false;  // another group has nothing to do
   bool whole_group = true;  // no other batch runs in this group
+  int own_stages = 1;       // free stages of this group, this one included
 };
 
 class Batcher {
@@ -79,7 +82,9 @@ class Batcher {
   };
 
   Group& group_of(const BatchPlan& plan) { return groups_[static_cast<size_t>(plan.group)]; }
+  bool goes_on(const SequenceState& sequence) const;
   int room_tokens(const Draft& draft) const;
+  int part_tokens(const Draft& draft, const SequenceState& sequence) const;
   bool full(const Draft& draft) const;
   void add_residents(Draft& draft);
   void add_singles(Draft& draft, Group& group, int places);

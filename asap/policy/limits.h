@@ -22,7 +22,8 @@ struct SchedulerLimits {
   int kv_blocks = 0;    // per group
   int knee_tokens = 0;  // batches below it wait for more while their group is busy
   Duration max_wait = Duration::millis(30);
-  int max_queued = 4096;  // sequences waiting for a group; more are refused
+  Duration partner_wait{0};  // Pairing::paper: a batch of the knee waits so long for its partners'
+  int max_queued = 4096;     // sequences waiting for a group; more are refused
   int64_t max_queued_tokens = std::numeric_limits<int64_t>::max();  // their prompts
   CostModel cost;
   double kappa_ns = 0;  // nanoseconds of age that one unit of cost weighs in the queue order
@@ -30,7 +31,16 @@ struct SchedulerLimits {
   // group takes nobody in until it has room.
   Duration pass_bound = Duration::seconds(1);
   Pairing pairing = Pairing::refill;
-  int exclusive_tokens = 16384;  // Pairing::paper: longer prompts run alone
+  int exclusive_tokens = 0;  // Pairing::paper: longer prompts run alone in their group; 0: none
+  int max_shared_tokens = std::numeric_limits<int>::max();  // of a batch of several prompts
+  // A batch leaves its share of the backlog to other free stages; else it takes all that fits.
+  bool share_backlog = true;
+  // Parts of a prompt run on several stages of a group at once, each following the one before it
+  // through the layers.
+  bool chain = false;
+  // A prompt of at least so many tokens that nobody else waits beside is spread over the free
+  // stages of its group; 0: never. Needs `chain`.
+  int split_lone_tokens = 0;
 };
 
 }  // namespace asap

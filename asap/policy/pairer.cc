@@ -63,6 +63,7 @@ Room Pairer::room(int group) const {
   Room room;
   room.whole_group = at(group).live == 0;
   room.free_stages = stages_ - at(group).live;
+  room.own_stages = room.free_stages;
   if (pairing_ == Pairing::paper) return room;
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (static_cast<int>(g) == group || groups_[g].lost) continue;

@@ -22,7 +22,7 @@ void PolicyHarness::cancel(uint64_t id) {
   const auto found = live_.find(id);
   if (found == live_.end()) return;
   found->second.cancelled = true;
-  if (!found->second.running) live_.erase(found);
+  if (found->second.running == 0) live_.erase(found);
 }
 
 std::vector<BatchPlan> PolicyHarness::start(Instant now) {
@@ -40,7 +40,11 @@ void PolicyHarness::take(const BatchPlan& plan, Instant now) {
   CHECK(!plan.pieces.empty() && plan.tokens <= limits_.max_batch_tokens);
   for (const BatchPiece& piece : plan.pieces) {
     Request& r = live_.at(piece.sequence);
-    CHECK(!r.running && !r.cancelled, "sequence {} runs twice", piece.sequence);
+    CHECK((r.running == 0 || limits_.chain) && !r.cancelled, "sequence {} runs twice",
+          piece.sequence);
+    CHECK(piece.follows == r.last_stage && piece.follows != plan.stage,
+          "sequence {}: a part on stage {} follows stage {}, the one before it is on {}",
+          piece.sequence, plan.stage, piece.follows, r.last_stage);
     CHECK(r.group < 0 || r.group == plan.group, "sequence {} moved", piece.sequence);
     CHECK(piece.past == r.computed && piece.tokens > 0, "sequence {}", piece.sequence);
     const int end = piece.past + piece.tokens;
@@ -50,7 +54,8 @@ void PolicyHarness::take(const BatchPlan& plan, Instant now) {
     if (r.started == Instant::never()) r.started = now;
     r.computed = end;
     r.group = plan.group;
-    r.running = true;
+    ++r.running;
+    r.last_stage = plan.stage;
     tokens_computed += piece.tokens;
   }
   plans_[slot] = plan;
@@ -61,9 +66,10 @@ void PolicyHarness::finish(int group, int stage) {
   plans_.erase({group, stage});
   for (const BatchPiece& piece : plan.pieces) {
     Request& r = live_.at(piece.sequence);
-    r.running = false;
+    --r.running;
+    if (r.last_stage == stage) r.last_stage = -1;
     if (r.cancelled) {
-      live_.erase(piece.sequence);
+      if (r.running == 0) live_.erase(piece.sequence);
       continue;
     }
     if (!piece.sample) continue;
@@ -73,7 +79,8 @@ void PolicyHarness::finish(int group, int stage) {
     if (!last) continue;
     CHECK(r.computed == r.prompt + r.max_tokens - 1, "sequence {}", piece.sequence);
     ++finished;
-    live_.erase(piece.sequence);
+    r.cancelled = true;
+    if (r.running == 0) live_.erase(piece.sequence);
   }
   policy_.on_batch_done(group, stage);
 }
@@ -113,6 +120,7 @@ std::string show(const BatchPlan& plan) {
     const BatchPiece& p = plan.pieces[i];
     text += fmt::format("{}{}:{}+{}{}", i == 0 ? "" : " ", p.sequence, p.past, p.tokens,
                         p.sample ? "*" : "");
+    if (p.follows >= 0) text += fmt::format("<s{}", p.follows);
   }
   return text + "]";
 }

@@ -20,8 +20,9 @@ class PolicyHarness {
     int computed = 0;
     int sampled = 0;
     int group = -1;
-    bool running = false;
-    bool cancelled = false;
+    int running = 0;         // batches with a part of it
+    int last_stage = -1;     // where its newest part runs
+    bool cancelled = false;  // or finished: leaves with its last running batch
     Instant started = Instant::never();
   };
 
@@ -63,7 +64,8 @@ class PolicyHarness {
 //   40 done g0s0       | g0s0[1:1000+1*] wake@70
 //
 // Events: +id:prompt/max_tokens, -id (cancel), done g<G>s<R>, lost g<G>, back g<G>, "." (time
-// passes). Actions: batches with pieces id:past+tokens, "*" where a token is sampled;
+// passes). Actions: batches with pieces id:past+tokens, "*" where a token is sampled, "<s0" where
+// the part before it still runs on stage 0;
 // refused(code); lost(ids); wake@ms. What stands behind "|" in the input is ignored.
 std::string run_table(const SchedulerLimits& limits, const std::string& table);
 

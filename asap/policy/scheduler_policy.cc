@@ -38,12 +38,19 @@ bool SchedulerPolicy::worth_starting(int group, Instant now) const {
   if (batcher_.has_ready(group)) return true;
   const WaitQueue& queue = batcher_.queue();
   if (queue.empty()) return false;
-  if (now - queue.oldest() >= limits_.max_wait) return true;
+  if (now - queue.oldest() >= patience()) return true;
   if (limits_.pairing == Pairing::paper) {
     const int64_t pair = int64_t{limits_.knee_tokens} * limits_.stages;
     return pairer_.open(group) || queue.tokens() >= pair || batcher_.exclusive(queue.at(0));
   }
   return pairer_.idle(group) || queue.tokens() >= limits_.knee_tokens;
+}
+
+// How long the oldest waiting sequence waits for more tokens, and the paper's pairs for a partner.
+Duration SchedulerPolicy::patience() const {
+  if (limits_.pairing == Pairing::refill) return limits_.max_wait;
+  return batcher_.queue().tokens() >= limits_.knee_tokens ? limits_.partner_wait
+                                                          : limits_.max_wait + limits_.partner_wait;
 }
 
 const BatchPlan* SchedulerPolicy::next(Instant now) {
@@ -65,8 +72,8 @@ const BatchPlan* SchedulerPolicy::next(Instant now) {
 
 Instant SchedulerPolicy::wake_at() const {
   if (batcher_.queue().empty()) return Instant::never();
-  const Instant patience = batcher_.queue().oldest() + limits_.max_wait;
-  return patience > last_now_ ? patience : Instant::never();
+  const Instant until = batcher_.queue().oldest() + patience();
+  return until > last_now_ ? until : Instant::never();
 }
 
 void SchedulerPolicy::on_batch_done(int group, int stage) {

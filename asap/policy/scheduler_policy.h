@@ -70,6 +70,7 @@ class SchedulerPolicy {
     return plans_[static_cast<size_t>(group * limits_.stages + stage)];
   }
   bool worth_starting(int group, Instant now) const;
+  Duration patience() const;
 
   const SchedulerLimits limits_;
   Batcher batcher_;

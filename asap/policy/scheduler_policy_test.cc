@@ -173,9 +173,86 @@ TEST(SchedulerPolicyTest, KvUsageAndCounts) {
   harness.check();
 }
 
+SchedulerLimits chained() {
+  SchedulerLimits limits = limits_of(1, 3);
+  limits.chain = true;
+  return limits;
+}
+
+TEST(ChainTest, PartsOfAPromptRunAtTheSameTime) {
+  expect_table(chained(), R"(
+    0  +1:20000/1  | g0s0[1:0+8000] g0s1[1:8000+8000<s0] g0s2[1:16000+4000*<s1]
+    1  done g0s0   |
+    2  done g0s1   |
+    3  done g0s2   |
+  )");
+  expect_table(chained(), R"(
+    0  +1:30000/2  | g0s0[1:0+8000] g0s1[1:8000+8000<s0] g0s2[1:16000+8000<s1]
+    1  done g0s0   | g0s0[1:24000+6000*<s2]
+    2  done g0s1   |
+    3  done g0s2   |
+    4  done g0s0   | g0s0[1:30000+1*]
+  )");
+}
+
+TEST(ChainTest, ACancelledPromptLeavesWithItsLastPart) {
+  expect_table(chained(), R"(
+    0  +1:20000/1  | g0s0[1:0+8000] g0s1[1:8000+8000<s0] g0s2[1:16000+4000*<s1]
+    1  -1          |
+    2  done g0s0   |
+    3  done g0s2   |
+    4  done g0s1   |
+    5  +2:10/1     | g0s0[2:0+10*]
+  )");
+}
+
+TEST(ChainTest, ALonePromptIsSpreadInPartsOfEqualCost) {
+  SchedulerLimits limits = chained();
+  limits.split_lone_tokens = 1000;
+  limits.cost = {0, 1, 0};
+  expect_table(limits, R"(
+    0  +1:4096/1   | g0s0[1:0+2048] g0s1[1:2048+2048*<s0]
+    1  done g0s0   |
+    2  done g0s1   |
+    3  +2:900/1    | g0s0[2:0+900*]
+  )");
+  limits.cost = {1, 0, 0};  // quadratic: the second half of the work is the last 29 %
+  expect_table(limits, R"(
+    0  +1:4096/1   | g0s0[1:0+2944] g0s1[1:2944+1152*<s0]
+  )");
+}
+
+TEST(ChainTest, NobodyIsSpreadWhileOthersWait) {
+  SchedulerLimits limits = chained();
+  limits.groups = 1;
+  limits.stages = 2;
+  limits.split_lone_tokens = 1000;
+  expect_table(limits, R"(
+    0  +1:10/1    | g0s0[1:0+10*]
+    1  +2:1500/1  | wake@31
+    2  +3:1500/1  | g0s1[2:0+1500* 3:0+1500*]
+  )");
+}
+
+TEST(SharedBatchTest, SeveralPromptsTakeNoMoreThanTheirBound) {
+  SchedulerLimits limits = limits_of(1, 1);
+  limits.max_shared_tokens = 3000;
+  expect_table(limits, R"(
+    0  +1:10/1                       | g0s0[1:0+10*]
+    1  +2:2000/1                     | wake@31
+    1  +3:1500/1                     | wake@31
+    1  +4:7000/1                     | wake@31
+    2  done g0s0                     | g0s0[2:0+2000*] wake@31
+    3  done g0s0                     | g0s0[3:0+1500*] wake@31
+    4  done g0s0                     | g0s0[4:0+7000*]
+  )");
+}
+
 SchedulerLimits paper() {
   SchedulerLimits limits = limits_of(2, 2);
   limits.pairing = Pairing::paper;
+  limits.max_wait = Duration{0};
+  limits.partner_wait = Duration::millis(30);
   limits.max_batch_tokens = 32'000;
   limits.exclusive_tokens = 16'000;
   return limits;

@@ -27,6 +27,13 @@ SchedulerLimits random_limits(Prng& prng) {
   limits.pass_bound = Duration::millis(static_cast<int64_t>(prng.below(500)));
   limits.pairing = prng.chance(0.3) ? Pairing::paper : Pairing::refill;
   limits.exclusive_tokens = 50 + static_cast<int>(prng.below(1000));
+  limits.partner_wait = Duration::millis(static_cast<int64_t>(prng.below(40)));
+  if (prng.chance(0.3)) limits.max_shared_tokens = 20 + static_cast<int>(prng.below(500));
+  limits.share_backlog = prng.chance(0.8);
+  limits.chain = limits.pairing == Pairing::refill && prng.chance(0.6);
+  if (limits.chain && prng.chance(0.7)) {
+    limits.split_lone_tokens = 2 + static_cast<int>(prng.below(600));
+  }
   return limits;
 }
 

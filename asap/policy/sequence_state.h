@@ -17,7 +17,8 @@ struct SequenceState {
   int known = 0;         // tokens known: the prompt and the sampled ones
   int computed = 0;      // tokens in the KV cache, or about to be by a running batch
   int group = -1;        // where it lives; -1: waiting
-  bool running = false;  // part of a running batch
+  int running = 0;       // running batches that hold a part of it
+  int last_stage = -1;   // of its newest part, while that runs
   bool leaving = false;  // finished or cancelled: leaves with the batch that runs it
   Instant blocked_since = Instant::never();  // first of the queue, but found no room since then
   std::vector<int32_t> blocks;               // KV blocks for prompt + max_tokens

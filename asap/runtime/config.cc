@@ -5,18 +5,21 @@
 
 #include "asap/compute/attention_side.h"
 #include "asap/runtime/expert_rows.h"
+#include "asap/runtime/profile.h"
+#include "asap/runtime/scheduling.h"
 #include "asap/wire/layout.h"
 
 namespace asap {
 
 // Names of config_to_json; the same names as the flags.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EngineConfig, model, config_file, preset, hf_overrides,
-                                   num_hidden_layers, load_format, seed, data_parallel_size,
-                                   tensor_parallel_size, num_moe_ranks, stages,
-                                   max_num_batched_tokens, max_num_seqs, max_model_len,
-                                   kv_cache_tokens, batch_wait_ms, max_num_queued_reqs,
-                                   threads_per_device, watchdog_timeout_s, ops, dtype, quantization,
-                                   return_logits, trace, trace_events)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
+    EngineConfig, model, config_file, preset, hf_overrides, num_hidden_layers, load_format, seed,
+    data_parallel_size, tensor_parallel_size, num_moe_ranks, stages, max_num_batched_tokens,
+    max_num_seqs, max_model_len, kv_cache_tokens, scheduler, pairing, queue_order, queue_kappa,
+    expert_order, batch_wait_ms, partner_wait_ms, exclusive_tokens, max_shared_batch_tokens,
+    chain_prefill, split_lone_tokens, length_aware_batching, max_num_queued_reqs,
+    threads_per_device, watchdog_timeout_s, overlap, super_kernel, ops, profile, time_scale, dtype,
+    quantization, return_logits, trace, trace_events)
 
 namespace {
 
@@ -42,12 +45,16 @@ Status check_config(const EngineConfig& config) {
       {"--data-parallel-size", config.data_parallel_size, 1, 64},
       {"--tensor-parallel-size", config.tensor_parallel_size, 1, 64},
       {"--num-moe-ranks", config.num_moe_ranks, 1, 256},
-      {"--stages", config.stages, 1, 8},
-      {"--max-num-batched-tokens", config.max_num_batched_tokens, 1, 1 << 18},
+      {"--stages", config.stages, 0, 8},
+      {"--max-num-batched-tokens", config.max_num_batched_tokens, 0, 1 << 18},
       {"--max-num-seqs", config.max_num_seqs, 1, 4096},
       {"--max-model-len", config.max_model_len, 0, 1 << 22},
       {"--kv-cache-tokens", config.kv_cache_tokens, 0, 1 << 28},
-      {"--batch-wait-ms", config.batch_wait_ms, 0, 60'000},
+      {"--batch-wait-ms", config.batch_wait_ms, -1, 60'000},
+      {"--partner-wait-ms", config.partner_wait_ms, -1, 60'000},
+      {"--exclusive-tokens", config.exclusive_tokens, -1, 1 << 22},
+      {"--max-shared-batch-tokens", config.max_shared_batch_tokens, -1, 1 << 22},
+      {"--split-lone-tokens", config.split_lone_tokens, -1, 1 << 22},
       {"--max-num-queued-reqs", config.max_num_queued_reqs, 1, 1 << 20},
       {"--threads-per-device", config.threads_per_device, 0, 1024},
       {"--watchdog-timeout", config.watchdog_timeout_s, 1, 86'400},
@@ -64,8 +71,18 @@ Status check_config(const EngineConfig& config) {
     return fail(Code::invalid, "--load-format is \"{}\"; it must be one of {}", config.load_format,
                 fmt::join(kLoadFormats, ", "));
   }
-  if (config.ops != "cpu" && config.ops != "ref") {
-    return fail(Code::invalid, "--ops is \"{}\"; it must be cpu or ref", config.ops);
+  if (config.ops != "cpu" && config.ops != "ref" && config.ops != "priced") {
+    return fail(Code::invalid, "--ops is \"{}\"; it must be cpu, ref or priced", config.ops);
+  }
+  if (config.ops == "priced" && config.profile.empty()) {
+    return fail(Code::invalid,
+                "--ops priced needs a cost profile: --profile NAME or FILE; {} are "
+                "built in, asap calibrate makes one of this machine",
+                fmt::join(builtin_profiles(), ", "));
+  }
+  if (!(config.time_scale >= 0.01 && config.time_scale <= 1000)) {
+    return fail(Code::invalid, "--time-scale is {}; it must be between 0.01 and 1000",
+                config.time_scale);
   }
   if (config.dtype != "auto" && config.dtype != "bfloat16" && config.dtype != "float32") {
     return fail(Code::invalid, "--dtype is \"{}\"; it must be auto, bfloat16 or float32",
@@ -123,13 +140,25 @@ Geometry make_geometry(const EngineConfig& config, const ModelSpec& spec, int ma
   g.index_topk = spec.index_topk;
   g.logits_rows = config.return_logits ? g.max_batch_seqs : 0;
   g.activation = activation_type(config, spec);
+  if (config.ops == "priced") {  // no rows, so windows have no room for any
+    g.hidden = 1;
+    g.gather_width = 1;
+    g.top_k = 1;
+  }
   return g;
 }
 
 }  // namespace
 
-Result<EnginePlan> make_plan(const EngineConfig& config, const ModelSpec& spec, int cores) {
-  ASAP_TRY(check_config(config));
+Result<ModelSpec> load_engine_spec(const EngineConfig& config) {
+  ASAP_ASSIGN(ModelSpec spec, load_spec(source_of(config)));
+  if (config.ops == "priced") spec.index_topk = 0;
+  return spec;
+}
+
+Result<EnginePlan> make_plan(const EngineConfig& given, const ModelSpec& spec, int cores) {
+  ASAP_TRY(check_config(given));
+  ASAP_ASSIGN(const EngineConfig config, resolve_scheduling(given));
   ASAP_TRY(check_tensor_parallel(spec, config.tensor_parallel_size));
   if (spec.moe_layers() == 0) {
     return fail(Code::unsupported, "{} has no MoE layer; ASAP serves Mixture-of-Experts models",
@@ -154,8 +183,18 @@ Result<EnginePlan> make_plan(const EngineConfig& config, const ModelSpec& spec, 
                 "first or lower the second",
                 config.kv_cache_tokens, plan.max_model_len);
   }
-  plan.knee_tokens = std::min(config.max_num_batched_tokens,
-                              kKneeRowsPerExpert * spec.experts / std::max(1, spec.top_k));
+  plan.knee_tokens = kKneeRowsPerExpert * spec.experts / std::max(1, spec.top_k);
+  plan.cost = cost_of(spec);
+  if (!config.profile.empty()) {
+    ASAP_ASSIGN(plan.profile, load_profile(config.profile));
+    plan.knee_tokens = plan.profile.knee_tokens();
+    plan.cost = plan.profile.cost_model(config.tensor_parallel_size);
+  }
+  plan.knee_tokens = std::min(config.max_num_batched_tokens, plan.knee_tokens);
+  plan.queue = {
+      plan.geometry.groups, plan.geometry.stages,
+      config.expert_order == "oldest" ? ExpertOrder::oldest_first : ExpertOrder::round_robin,
+      config.expert_order == "merge"};
   const int devices = plan.geometry.devices() - 1;
   plan.threads = config.threads_per_device > 0 ? config.threads_per_device
                                                : std::max(1, cores / std::max(1, devices));

@@ -10,6 +10,8 @@
 #include "asap/model/int8.h"
 #include "asap/model/model_source.h"
 #include "asap/model/spec.h"
+#include "asap/policy/cost_profile.h"
+#include "asap/policy/expert_queue.h"
 #include "asap/wire/geometry.h"
 
 namespace asap {
@@ -27,18 +29,40 @@ struct EngineConfig {
   int data_parallel_size = 1;    // D
   int tensor_parallel_size = 1;  // T
   int num_moe_ranks = 1;         // E
-  int stages = 2;  // R: batches alive in a group at once; 2 is the paper's dual-batch interleaving
+  int stages = 0;                // R: batches alive in a group at once; 0: as the scheduler has it
 
-  int max_num_batched_tokens = 2048;  // S: of one batch; longer prompts are cut over the cache
+  int max_num_batched_tokens = 2048;  // S: of one batch; longer prompts are cut over the cache.
+                                      // 0: as a scheduler on large devices has it
   int max_num_seqs = 64;              // sequences of one batch
   int max_model_len = 0;    // tokens of prompt and output; 0: the model's max_position_embeddings
   int kv_cache_tokens = 0;  // per group; 0: room for two of the longest sequences, or 2·R batches
-  int batch_wait_ms = 30;   // longest wait of a small batch for more tokens while its group is busy
+
+  // Scheduling (scheduling.h). -1 and "": as the scheduler has it.
+  std::string scheduler = "asap";     // "asap", "paper"
+  std::string pairing;                // "refill", "paper"
+  std::string queue_order;            // "aged", "fcfs"
+  double queue_kappa = -1;            // aged: seconds of age that a second of cost weighs
+  std::string expert_order;           // "round_robin", "oldest", "merge": items of equal layer
+  int batch_wait_ms = -1;             // longest wait of a small batch for more tokens
+  int partner_wait_ms = -1;           // paper: of a large one for its partners'
+  int exclusive_tokens = -1;          // paper: longer prompts are alone in their group
+  int max_shared_batch_tokens = -1;   // of a batch of several prompts; 0: as max_num_batched_tokens
+  int chain_prefill = -1;             // 1: parts of a prompt run on several stages at once
+  int split_lone_tokens = -1;         // a longer prompt that is alone is spread over the stages
+  bool length_aware_batching = true;  // false: first come, first served, until the batch is full
+
   int max_num_queued_reqs = 4096;  // waiting requests; more are refused
   int threads_per_device = 0;      // 0: cores / devices, at least 1
   int watchdog_timeout_s = 300;    // a batch that takes longer is reported and its requests fail
 
-  std::string ops = "cpu";     // "cpu", or "ref": the scalar oracle, float32 throughout
+  bool overlap = true;       // an expert rank receives, computes and sends at the same time
+  bool super_kernel = true;  // one kernel call for all experts of an item; else one per expert
+
+  // "cpu"; "ref": the scalar oracle, float32 throughout; "priced": no maths, only the time that
+  // `profile` says, slowed down `time_scale` times.
+  std::string ops = "cpu";
+  std::string profile;  // cost profile: a built-in's name or a file; "": none
+  double time_scale = 1;
   std::string dtype = "auto";  // activations: "auto" (the checkpoint's), "bfloat16", "float32"
   // Of weights at load: "none" (as stored), "int8" or "fp8" (W8A8).
   std::string quantization = "none";
@@ -59,12 +83,18 @@ Quantization quantization_of(const EngineConfig& config);
 std::string config_to_json(const EngineConfig& config);
 Result<EngineConfig> config_from_json(const std::string& text);
 
+// The model as this instance runs it. Priced kernels select no keys, so DSA's exchange is off.
+Result<ModelSpec> load_engine_spec(const EngineConfig& config);
+
 // Everything fixed at start, derived from config and model alone.
 struct EnginePlan {
   Geometry geometry;
   int max_model_len = 0;
-  int kv_blocks = 0;         // per group
-  int knee_tokens = 0;       // tokens of a batch from which an expert's GEMM is compute-bound
+  int kv_blocks = 0;    // per group
+  int knee_tokens = 0;  // tokens of a batch from which an expert's GEMM is compute-bound
+  CostModel cost;       // of a batch, for the scheduler: the profile's, or from the model's shape
+  CostProfile profile;  // if config.profile names one
+  ExpertQueueLimits queue;   // order of items on an expert rank
   int threads = 1;           // per device
   bool cores_short = false;  // fewer cores than busy threads: agents share a thread and never spin
   OpLimits limits;

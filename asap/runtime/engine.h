@@ -30,6 +30,18 @@ struct EngineRequest {
 
 enum class Finish : uint8_t { none, stop, length, error };
 
+// Where a request's time to its first token went, in nanoseconds; what is missing to the whole is
+// the host's: commands, results, HTTP.
+struct RequestTimes {
+  int64_t queueing_ns = 0;   // not in a batch
+  int64_t attention_ns = 0;  // its group computed, and exchanged within
+  int64_t experts_ns = 0;    // answers of the expert ranks were awaited
+  int64_t dispatch_ns = 0;   // tokens were written to the expert ranks
+  int64_t combine_ns = 0;    // their answers were added
+  int64_t turn_ns = 0;       // its batch could go on, but its rank was busy with another stage
+  int64_t barrier_ns = 0;    // lockstep engines: other groups were awaited
+};
+
 struct TokenEvent {
   int32_t token = -1;  // -1 when finish == error
   float logprob = 0;   // natural log, of `token`, at temperature 1; valid if logprobs >= 0
@@ -38,6 +50,7 @@ struct TokenEvent {
   Error error;                        // finish == error
   std::vector<float> logits;          // [vocab] if want_logits, first token only
   Instant arrived, started, emitted;  // submit; first batch dispatched to a group; this token
+  RequestTimes times;                 // of the first token
 };
 
 // One row of GET /admin/peers.

@@ -54,8 +54,8 @@ LocalInstance::LocalInstance(const EngineConfig& config, const EnginePlan& plan,
     const int device = expert_device(g, e);
     const Tracer tracers[] = {tracer(device, 0), tracer(device, 1), tracer(device, 2)};
     auto rows = std::make_unique<ExpertRows>(g, weights.experts[static_cast<size_t>(e)], ops);
-    experts_.push_back(std::make_unique<ExpertRank>(
-        g, e, std::move(rows), link, ExpertQueueLimits{g.groups, g.stages}, tracers));
+    experts_.push_back(
+        std::make_unique<ExpertRank>(g, e, std::move(rows), link, plan.queue, tracers));
     for (Agent* agent :
          {&experts_.back()->receive(), &experts_.back()->compute(), &experts_.back()->send()}) {
       agents_.push_back(agent);

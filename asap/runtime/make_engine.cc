@@ -13,6 +13,7 @@
 #include "asap/runtime/runner.h"
 #include "asap/runtime/scheduler.h"
 #include "asap/runtime/supervisor.h"
+#include "asap/runtime/tracks.h"
 
 namespace asap {
 
@@ -41,19 +42,9 @@ class SchedulerEngine : public Engine {
   virtual Scheduler& scheduler() const = 0;
   virtual Doorbell& bell() const = 0;
 
-  // Track names of a trace: one process per device, one thread per agent.
   void save_trace(const std::function<const TraceRing*(int device, int agent)>& ring) const {
     if (trace_file_.empty()) return;
-    std::vector<TraceTrack> tracks;
-    const Geometry& g = plan_.geometry;
-    for (int device = 0; device < g.devices(); ++device) {
-      const bool expert = device >= expert_device(g, 0);
-      static constexpr const char* kStreams[] = {"receive", "compute", "send"};
-      for (int agent = 0; agent < (expert ? kAgentsPerDevice : 1); ++agent) {
-        tracks.push_back({device_name(g, device), expert ? kStreams[agent] : "compute", device + 1,
-                          agent + 1, ring(device, agent)});
-      }
-    }
+    const std::vector<TraceTrack> tracks = trace_tracks(plan_.geometry, ring);
     const Status status = write_trace(trace_file_, tracks);
     if (status) {
       spdlog::info("trace written to {}", trace_file_);
@@ -227,7 +218,7 @@ class LocalEngine final : public SchedulerEngine {
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Platform& platform,
                                             const EngineOptions& options) {
-  ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(config)));
+  ASAP_ASSIGN(const ModelSpec spec, load_engine_spec(config));
   EngineConfig resolved = config;
   const int cores = static_cast<int>(available_cpus().size());
   if (options.in_process && resolved.threads_per_device == 0) resolved.threads_per_device = cores;

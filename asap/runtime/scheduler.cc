@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "asap/base/check.h"
+#include "asap/runtime/scheduling.h"
 
 namespace asap {
 
@@ -17,43 +18,6 @@ size_t sz(int64_t n) {
 }
 
 constexpr Duration kWatchInterval = Duration::seconds(1);
-// In the queue's order, a request that costs as much as a full batch of short prompts gives way to
-// one that came this much later.
-constexpr Duration kFullBatchAge = Duration::millis(200);
-
-// Attention against everything else, in multiply-adds per layer, so that both terms have one unit.
-// Only ratios matter.
-CostModel cost_of(const ModelSpec& spec) {
-  const double heads = spec.heads;
-  const double pair = heads * (spec.qk_head() + spec.v_head_width()) / 2.0;
-  const double projections =
-      spec.attention == AttentionKind::gqa
-          ? double(spec.hidden) * spec.head_dim * (2.0 * heads + 2.0 * spec.kv_heads)
-          : double(spec.hidden) * (spec.q_lora + spec.kv_lora + spec.qk_rope) +
-                heads * (spec.q_lora > 0 ? spec.q_lora : spec.hidden) * spec.qk_head() +
-                heads * (spec.kv_lora * (spec.qk_nope + spec.v_head) +
-                         double(spec.v_head) * spec.hidden);
-  const double ffn =
-      3.0 * spec.hidden * (double(spec.moe_intermediate) * spec.top_k + spec.shared_intermediate);
-  return {pair, projections + ffn, 0};
-}
-
-SchedulerLimits limits_of(const EngineConfig& config, const EnginePlan& plan,
-                          const ModelSpec& spec) {
-  SchedulerLimits limits;
-  limits.groups = plan.geometry.groups;
-  limits.stages = plan.geometry.stages;
-  limits.max_batch_tokens = plan.geometry.max_batch_tokens;
-  limits.max_batch_seqs = plan.geometry.max_batch_seqs;
-  limits.kv_blocks = plan.kv_blocks;
-  limits.knee_tokens = plan.knee_tokens;
-  limits.max_wait = Duration::millis(config.batch_wait_ms);
-  limits.max_queued = config.max_num_queued_reqs;
-  limits.cost = cost_of(spec);
-  limits.kappa_ns =
-      static_cast<double>(kFullBatchAge.ns) / (limits.cost.token * limits.max_batch_tokens);
-  return limits;
-}
 
 }  // namespace
 
@@ -67,7 +31,7 @@ Scheduler::Scheduler(const EngineConfig& config, const EnginePlan& plan, const M
       layout_(plan.geometry),
       port_(std::move(port)),
       tracer_(tracer),
-      policy_(limits_of(config, plan, spec)),
+      policy_(scheduler_limits(*resolve_scheduling(config), plan, spec.layers)),
       flights_(sz(geometry_.groups * geometry_.stages)),
       lost_(sz(geometry_.groups), 0) {
   static_assert(kKvBlockTokens == kKvBlock, "policy and kernels disagree on the KV block");
@@ -117,6 +81,7 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
   live.request = std::move(request);
   live.on_token = std::move(on_token);
   live.arrived = now;
+  live.covered = now;
   live_.emplace(handle, std::move(live));
   return handle;
 }
@@ -180,6 +145,7 @@ void Scheduler::read_result(int group, int stage, Instant now) {
             header.samples >= 0 && header.samples <= geometry_.max_batch_seqs,
         "result of g{} stage {}: magic {:#x}, batch {}, {} samples; expected batch {}", group,
         stage, header.magic, header.batch, header.samples, f.batch);
+  account(f, header.times, now);
   for (int i = 0; i < header.samples; ++i) {
     ResultEntry entry;
     std::memcpy(&entry, payload + layout_.entries_at + sz(i) * sizeof(entry), sizeof(entry));
@@ -198,6 +164,31 @@ void Scheduler::read_result(int group, int stage, Instant now) {
   event.group = static_cast<int16_t>(group);
   event.stage = static_cast<int16_t>(stage);
   tracer_.add(event, f.sent);
+}
+
+// Adds a batch's times to its requests'. Parts of a prompt that ran at the same time count once: of
+// each batch only the share after what is covered already.
+void Scheduler::account(const Flight& f, const BatchTimes& t, Instant now) {
+  for (const BatchPiece& piece : f.plan->pieces) {
+    const auto found = live_.find(piece.sequence);
+    if (found == live_.end() || found->second.generated > 0) continue;
+    Live& live = found->second;
+    const Instant from = std::max(f.sent, live.covered);
+    live.times.queueing_ns += (from - live.covered).ns;
+    live.covered = now;
+    if (now <= f.sent) continue;
+    const double share =
+        static_cast<double>((now - from).ns) / static_cast<double>((now - f.sent).ns);
+    const auto add = [&](int64_t& to, int64_t ns) {
+      to += static_cast<int64_t>(share * static_cast<double>(ns));
+    };
+    add(live.times.attention_ns, t.attention_ns);
+    add(live.times.experts_ns, t.experts_ns);
+    add(live.times.dispatch_ns, t.dispatch_ns);
+    add(live.times.combine_ns, t.combine_ns);
+    add(live.times.turn_ns, t.turn_ns);
+    add(live.times.barrier_ns, t.barrier_ns);
+  }
 }
 
 void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant now) {
@@ -224,6 +215,7 @@ void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant 
   event.arrived = live.arrived;
   event.started = live.started;
   event.emitted = now;
+  event.times = live.times;
   const bool finished = event.finish != Finish::none;
   if (live.generated == 1)
     totals_.prompt_tokens += static_cast<int64_t>(live.request.prompt.size());
@@ -240,6 +232,7 @@ int Scheduler::launch(Instant now) {
     ++f.batch;
     f.trace_id = next_trace_id_++;
     f.sent = now;
+    f.plan = plan;
     f.running = true;
     for (const BatchPiece& piece : plan->pieces) {
       Live& live = live_.at(piece.sequence);
@@ -287,7 +280,8 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
     s.logprobs = p.logprobs;
     s.logits_row = piece.sample && p.want_logits && live.generated == 0 ? logits_rows++ : -1;
     s.temperature = static_cast<float>(p.temperature);
-    s.follows = -1;
+    s.follows = piece.follows;
+    s.follows_batch = piece.follows < 0 ? 0 : flight(plan.group, piece.follows).batch;
     append(&s, sizeof(s));
   }
   for (const BatchPiece& piece : plan.pieces) {

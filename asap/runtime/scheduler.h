@@ -47,11 +47,14 @@ class Scheduler final : public Agent {
     std::vector<int32_t> tokens;  // prompt and generated
     int generated = 0;
     Instant arrived, started;
+    Instant covered;  // up to here its time is in `times`
+    RequestTimes times;
   };
   struct Flight {        // a batch on a stage of a group
     uint64_t batch = 0;  // last number used on this stage
     uint64_t trace_id = 0;
     Instant sent;
+    const BatchPlan* plan = nullptr;
     bool running = false;
   };
   struct Event {
@@ -64,6 +67,7 @@ class Scheduler final : public Agent {
   }
   int collect(Instant now);
   void read_result(int group, int stage, Instant now);
+  void account(const Flight& flight, const BatchTimes& times, Instant now);
   void on_token(const ResultEntry& entry, const float* logits, Instant now);
   int launch(Instant now);
   void send_command(const BatchPlan& plan, Flight& flight);

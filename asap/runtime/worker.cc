@@ -48,7 +48,7 @@ struct Device {
 
 Status open_device(const WorkerRole& role, const Platform& platform, Device* device) {
   ASAP_ASSIGN(device->config, config_from_json(device->control->config_json()));
-  ASAP_ASSIGN(device->spec, load_spec(source_of(device->config)));
+  ASAP_ASSIGN(device->spec, load_engine_spec(device->config));
   const int cores = static_cast<int>(available_cpus().size());
   ASAP_ASSIGN(device->plan, make_plan(device->config, device->spec, cores));
   const Geometry& g = device->control->geometry();
@@ -99,7 +99,7 @@ void run_expert(Device& device, const WorkerRole& role,
   const Geometry& g = device.plan.geometry;
   ExpertRank rank(g, role.moe_rank,
                   std::make_unique<ExpertRows>(g, std::move(weights), *device.ops), *device.link,
-                  ExpertQueueLimits{g.groups, g.stages}, tracers);
+                  device.plan.queue, tracers);
   device.set_state(WorkerState::ready);
   const std::atomic<uint32_t>& stop = device.control->stop();
   Doorbell& bell = device.link->doorbell(device.index);

@@ -1,0 +1,106 @@
+#include "asap/runtime/scheduling.h"
+
+#include <algorithm>
+
+namespace asap {
+
+namespace {
+
+// Where costs are not in seconds, a full batch of short prompts is taken to cost this much.
+constexpr Duration kFullBatch = Duration::millis(50);
+
+template <typename T>
+void choose(T& value, T unset, T chosen) {
+  if (value == unset) value = chosen;
+}
+
+Status check_names(const EngineConfig& c) {
+  const auto one_of = [](const char* flag, const std::string& value,
+                         std::initializer_list<const char*> names) -> Status {
+    if (std::find(names.begin(), names.end(), value) != names.end()) return {};
+    return fail(Code::invalid, "{} is \"{}\"; it must be one of {}", flag, value,
+                fmt::join(names, ", "));
+  };
+  ASAP_TRY(one_of("--scheduler", c.scheduler, {"asap", "paper"}));
+  ASAP_TRY(one_of("--pairing", c.pairing, {"", "refill", "paper"}));
+  ASAP_TRY(one_of("--queue-order", c.queue_order, {"", "aged", "fcfs"}));
+  return one_of("--expert-order", c.expert_order, {"", "round_robin", "oldest", "merge"});
+}
+
+}  // namespace
+
+Result<EngineConfig> resolve_scheduling(EngineConfig c) {
+  ASAP_TRY(check_names(c));
+  const bool paper = c.scheduler == "paper";
+  const std::string none;
+  choose(c.stages, 0, paper ? 2 : 3);
+  choose(c.max_num_batched_tokens, 0, paper ? 32768 : 16384);
+  choose(c.pairing, none, std::string(paper ? "paper" : "refill"));
+  choose(c.queue_order, none, std::string(paper ? "fcfs" : "aged"));
+  choose(c.expert_order, none, std::string("round_robin"));
+  choose(c.queue_kappa, -1.0, 4.0);
+  choose(c.batch_wait_ms, -1, 30);
+  choose(c.partner_wait_ms, -1, paper ? 40 : 0);
+  choose(c.exclusive_tokens, -1, paper ? 16384 : 0);
+  choose(c.chain_prefill, -1, paper ? 0 : 1);
+  choose(c.max_shared_batch_tokens, -1, paper ? 12288 : 0);
+  if (!c.length_aware_batching) {
+    c.exclusive_tokens = 0;
+    c.split_lone_tokens = 0;
+    c.max_shared_batch_tokens = 0;
+    c.queue_order = "fcfs";
+  }
+  if (c.pairing == "paper" && c.chain_prefill == 1) {
+    return fail(Code::invalid,
+                "--chain-prefill needs --pairing refill: the paper's pairs start together");
+  }
+  return c;
+}
+
+SchedulerLimits scheduler_limits(const EngineConfig& config, const EnginePlan& plan, int layers) {
+  SchedulerLimits limits;
+  limits.groups = plan.geometry.groups;
+  limits.stages = plan.geometry.stages;
+  limits.max_batch_tokens = plan.geometry.max_batch_tokens;
+  limits.max_batch_seqs = plan.geometry.max_batch_seqs;
+  limits.kv_blocks = plan.kv_blocks;
+  limits.knee_tokens = config.length_aware_batching ? plan.knee_tokens : 0;
+  limits.max_wait = Duration::millis(config.batch_wait_ms);
+  limits.partner_wait = Duration::millis(config.partner_wait_ms);
+  limits.max_queued = config.max_num_queued_reqs;
+  limits.cost = plan.cost;
+  limits.pairing = config.pairing == "paper" ? Pairing::paper : Pairing::refill;
+  limits.exclusive_tokens = config.exclusive_tokens;
+  limits.max_shared_tokens = config.max_shared_batch_tokens > 0
+                                 ? std::min(config.max_shared_batch_tokens, limits.max_batch_tokens)
+                                 : limits.max_batch_tokens;
+  limits.share_backlog = config.length_aware_batching;
+  limits.chain = config.chain_prefill == 1;
+  limits.split_lone_tokens = config.split_lone_tokens >= 0 ? config.split_lone_tokens
+                             : config.scheduler == "paper" ? 0
+                                                           : std::max(2, plan.knee_tokens / 2);
+  if (config.queue_order == "aged") {
+    limits.kappa_ns = config.profile.empty()
+                          ? config.queue_kappa * static_cast<double>(kFullBatch.ns) /
+                                (limits.cost.token * limits.max_batch_tokens)
+                          : config.queue_kappa * 1e9 * layers;
+  }
+  return limits;
+}
+
+CostModel cost_of(const ModelSpec& spec) {
+  const double heads = spec.heads;
+  const double pair = heads * (spec.qk_head() + spec.v_head_width()) / 2.0;
+  const double projections =
+      spec.attention == AttentionKind::gqa
+          ? double(spec.hidden) * spec.head_dim * (2.0 * heads + 2.0 * spec.kv_heads)
+          : double(spec.hidden) * (spec.q_lora + spec.kv_lora + spec.qk_rope) +
+                heads * (spec.q_lora > 0 ? spec.q_lora : spec.hidden) * spec.qk_head() +
+                heads * (spec.kv_lora * (spec.qk_nope + spec.v_head) +
+                         double(spec.v_head) * spec.hidden);
+  const double ffn =
+      3.0 * spec.hidden * (double(spec.moe_intermediate) * spec.top_k + spec.shared_intermediate);
+  return {pair, projections + ffn, 0};
+}
+
+}  // namespace asap
