@@ -1,10 +1,15 @@
 #include "asap/cli/workload_flags.h"
 
+#include "asap/cli/options.h"
+
 namespace asap {
 
 void add_workload_flags(CLI::App& app, WorkloadFlags& flags) {
   WorkloadSpec& w = flags.spec;
-  app.add_option("--trace", w.trace_file, "CSV or JSON lines with arrival times and lengths");
+  app.add_option(
+      "--trace", w.trace_file,
+      "W0, W1, W4 (traces/README.md), or a file: CSV or JSON lines with arrival times and "
+      "lengths");
   app.add_option("--arrival-column", w.arrival_column, "Column of a CSV trace with seconds");
   app.add_option("--lengths", flags.lengths,
                  "Without a trace: constant:N, uniform:LO:HI, lognormal:MU:SIGMA:MIN:MAX");
@@ -28,6 +33,9 @@ void add_workload_flags(CLI::App& app, WorkloadFlags& flags) {
 Result<WorkloadSpec> workload_spec(const WorkloadFlags& flags) {
   WorkloadSpec spec = flags.spec;
   ASAP_ASSIGN(spec.lengths, parse_length_law(flags.lengths));
+  if (!spec.trace_file.empty()) {
+    ASAP_ASSIGN(spec.trace_file, find_trace(spec.trace_file));
+  }
   return spec;
 }
 

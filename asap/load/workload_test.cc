@@ -112,6 +112,41 @@ TEST(Workload, ReadsJsonLinesWithTheirOwnTimes) {
   EXPECT_DOUBLE_EQ((*rows)[1].at, 2.0);
 }
 
+// What traces/README.md says of them.
+TEST(Workload, ShippedTracesAreWhatTheirTableSays) {
+  struct Shipped {
+    const char* file;
+    size_t rows;
+    double rate, mean;
+    int least, most;
+  };
+  for (const Shipped& shipped : {Shipped{"asap_lognormal_le32k.csv", 12'000, 1.0, 3981, 31, 32755},
+                                 Shipped{"asap_mix_le32k.csv", 12'000, 1.0, 3955, 31, 32768},
+                                 Shipped{"azure_2023_conv.csv", 19'366, 5.53, 1155, 2, 14050}}) {
+    WorkloadSpec spec;
+    spec.trace_file = fmt::format("{}/traces/{}", ASAP_SOURCE_DIR, shipped.file);
+    spec.native_rate = true;
+    spec.seconds = 1e6;
+    const auto rows = make_workload(spec);
+    ASSERT_TRUE(rows) << rows.error().message;
+    ASSERT_EQ(rows->size(), shipped.rows);
+    double sum = 0;
+    int least = 1 << 30;
+    int most = 0;
+    for (const Arrival& row : *rows) {
+      sum += row.prompt_tokens;
+      least = std::min(least, row.prompt_tokens);
+      most = std::max(most, row.prompt_tokens);
+      EXPECT_TRUE(row.blocks.empty());
+    }
+    const auto count = static_cast<double>(rows->size());
+    EXPECT_NEAR(sum / count, shipped.mean, 0.5) << shipped.file;
+    EXPECT_NEAR(count / rows->back().at, shipped.rate, 0.02 * shipped.rate) << shipped.file;
+    EXPECT_EQ(least, shipped.least) << shipped.file;
+    EXPECT_EQ(most, shipped.most) << shipped.file;
+  }
+}
+
 TEST(Workload, ErrorsNameTheLine) {
   WorkloadSpec spec;
   spec.trace_file = "/nonexistent.csv";

@@ -1,0 +1,31 @@
+"""The commands that measure: load from shipped traces on a real server, and their refusals. Standard library only."""
+
+import json
+import pathlib
+import tempfile
+
+from support import Server, main, run_asap
+
+
+def test_a_shipped_trace_by_its_name():
+    """W0, its lengths divided for a small model, sent to a real server."""
+    with tempfile.TemporaryDirectory() as folder, Server() as server:
+        output = pathlib.Path(folder) / "out.json"
+        code, out, err = run_asap(
+            "bench", "serve", "--base-url", f"http://127.0.0.1:{server.port}", "--trace", "W0",
+            "--length-divisor", 64, "--request-rate", 20, "--num-prompts", 12, "--output-file", output)
+        assert code == 0, err
+        result = json.loads(output.read_text())
+        assert result["trace"].endswith("traces/asap_lognormal_le32k.csv"), result["trace"]
+        assert result["finished"] == result["requests"] == 12, out
+        assert 0 < result["ttft_ms"]["mean"] <= result["ttft_ms"]["max"], out
+
+
+def test_a_trace_that_is_nowhere():
+    code, _, err = run_asap("bench", "serve", "--trace", "W7")
+    assert code == 3, err
+    assert "W7" in err and "W0 (asap_lognormal_le32k.csv)" in err, err
+
+
+if __name__ == "__main__":
+    main({name[5:]: value for name, value in list(globals().items()) if name.startswith("test_")})
