@@ -1,5 +1,7 @@
 #include "asap/load/event_stream.h"
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace asap {
@@ -8,10 +10,12 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr uint64_t kMaxTokens = uint64_t{1} << 29;  // of any count that a server claims
 constexpr size_t kMaxLine = size_t{16} << 20;
 
 int count_of(const Json& usage, const char* key) {
-  return usage.contains(key) && usage[key].is_number_unsigned() ? usage[key].get<int>() : 0;
+  if (!usage.contains(key) || !usage[key].is_number_unsigned()) return 0;
+  return static_cast<int>(std::min(usage[key].get<uint64_t>(), kMaxTokens));
 }
 
 // A completion's choice has text; a chat's has a delta, whose first event is the role alone.
@@ -23,6 +27,20 @@ bool has_token(const Json& choice) {
     if (delta.contains(key) && delta[key].is_string() && delta[key] != "") return true;
   }
   return delta.contains("tool_calls");
+}
+
+// Parts that are missing are 0. Nothing at all if one is no time.
+std::optional<TimeParts> parts_of(const Json& timing) {
+  if (!timing.is_object()) return std::nullopt;
+  TimeParts out;
+  for (const TimePart& part : kTimeParts) {
+    if (!timing.contains(part.key)) continue;
+    const Json& value = timing[part.key];
+    if (!value.is_number()) return std::nullopt;
+    out.*part.value = value.get<double>();
+    if (!std::isfinite(out.*part.value) || out.*part.value < 0) return std::nullopt;
+  }
+  return out;
 }
 
 StreamEvent event_of(const Json& data) {
@@ -40,6 +58,7 @@ StreamEvent event_of(const Json& data) {
     out.prompt_tokens = count_of(data["usage"], "prompt_tokens");
     out.completion_tokens = count_of(data["usage"], "completion_tokens");
   }
+  if (data.contains("asap_timing")) out.parts = parts_of(data["asap_timing"]);
   return out;
 }
 

@@ -2,9 +2,12 @@
 // at. Bytes may come cut anywhere.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "asap/load/time_parts.h"
 
 namespace asap {
 
@@ -12,7 +15,8 @@ struct StreamEvent {
   bool token = false;     // carries generated text or a token
   int prompt_tokens = 0;  // of a usage block; 0: none
   int completion_tokens = 0;
-  std::string error;  // message of an error object
+  std::string error;               // message of an error object
+  std::optional<TimeParts> parts;  // of an object "asap_timing" with numbers
 };
 
 class EventStream {

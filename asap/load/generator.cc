@@ -211,6 +211,7 @@ void Exchange::on_event(const StreamEvent& event) {
   if (event.token) ++record.output_tokens;
   if (event.prompt_tokens > 0) record.prompt_tokens = event.prompt_tokens;
   if (event.completion_tokens > 0) record.output_tokens = event.completion_tokens;
+  if (event.parts) record.parts = event.parts;
   if (!event.error.empty()) record.error = event.error;
 }
 

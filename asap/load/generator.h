@@ -8,9 +8,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "asap/load/time_parts.h"
 #include "asap/load/workload.h"
 
 namespace asap {
@@ -51,6 +53,7 @@ struct RequestRecord {
   int status = 0;  // HTTP; 0: no answer
   RequestEnd end = RequestEnd::unfinished;
   std::string error;
+  std::optional<TimeParts> parts;  // if the server says them
 };
 
 struct LoadProgress {

@@ -24,15 +24,37 @@ double ttft_ms(const RequestRecord& r, double end) {
   return 1e3 * ((r.first >= 0 ? r.first : end) - r.scheduled);
 }
 
+// What a report says of some requests' first tokens.
+struct Collector {
+  std::vector<double> ttft;
+  MeanParts parts;
+
+  void add(const RequestRecord& r, double end) {
+    if (counts(r)) ttft.push_back(ttft_ms(r, end));
+    if (!r.parts || r.end != RequestEnd::finished) return;
+    ++parts.count;
+    for (const TimePart& part : kTimeParts) parts.mean.*part.value += *r.parts.*part.value;
+  }
+  MeanParts mean() const {
+    MeanParts out = parts;
+    for (const TimePart& part : kTimeParts) {
+      if (out.count > 0) out.mean.*part.value /= static_cast<double>(out.count);
+    }
+    return out;
+  }
+};
+
 std::vector<LengthBin> bins_of(const LoadResult& result) {
-  std::map<int, std::vector<double>> by_low;
+  std::map<int, Collector> by_low;
   for (const RequestRecord& r : result.requests) {
     int low = 1;
     while (low * 2 <= r.prompt_tokens) low *= 2;
-    if (counts(r)) by_low[low].push_back(ttft_ms(r, result.seconds));
+    if (counts(r)) by_low[low].add(r, result.seconds);
   }
   std::vector<LengthBin> out;
-  for (auto& [low, times] : by_low) out.push_back({low, 2 * low, quantiles(std::move(times))});
+  for (auto& [low, some] : by_low) {
+    out.push_back({low, 2 * low, quantiles(std::move(some.ttft)), some.mean()});
+  }
   return out;
 }
 
@@ -54,6 +76,30 @@ std::vector<std::string> errors_of(const LoadResult& result) {
 std::string line(const std::string& name, const Quantiles& q) {
   return fmt::format("{:<18}{:>7}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}\n", name, q.count,
                      q.mean, q.p50, q.p90, q.p99, q.max);
+}
+
+// A table of the parts, if there are any.
+std::string parts_text(const LoadReport& r) {
+  if (r.parts.count == 0) return "";
+  std::string out = fmt::format("\n{:<18}{:>7}", "mean milliseconds", "count");
+  for (const TimePart& part : kTimeParts) out += fmt::format("{:>12}", part.name);
+  out += "\n";
+  const auto row = [&](const std::string& name, const MeanParts& parts) {
+    out += fmt::format("{:<18}{:>7}", name, parts.count);
+    for (const TimePart& part : kTimeParts) out += fmt::format("{:>12.1f}", parts.mean.*part.value);
+    out += "\n";
+  };
+  row("TTFT", r.parts);
+  for (const LengthBin& bin : r.bins) {
+    row(fmt::format("  {}-{} tokens", bin.low, bin.high - 1), bin.parts);
+  }
+  return out;
+}
+
+nlohmann::ordered_json json_of(const MeanParts& parts) {
+  nlohmann::ordered_json out = {{"count", parts.count}};
+  for (const TimePart& part : kTimeParts) out[part.key] = parts.mean.*part.value;
+  return out;
 }
 
 nlohmann::ordered_json json_of(const Quantiles& q) {
@@ -80,14 +126,15 @@ LoadReport make_report(const LoadResult& result) {
   LoadReport out;
   out.requests = static_cast<int>(result.requests.size());
   out.seconds = result.seconds;
-  std::vector<double> ttft, e2e, lag;
+  Collector all;
+  std::vector<double> e2e, lag;
   double prompt_tokens = 0;
   for (const RequestRecord& r : result.requests) {
     out.finished += r.end == RequestEnd::finished;
     out.refused += r.end == RequestEnd::refused;
     out.failed += r.end == RequestEnd::failed;
     out.unfinished += r.end == RequestEnd::unfinished;
-    if (counts(r)) ttft.push_back(ttft_ms(r, result.seconds));
+    all.add(r, result.seconds);
     if (r.sent >= 0) lag.push_back(1e3 * (r.sent - r.scheduled));
     if (r.end != RequestEnd::finished) continue;
     e2e.push_back(1e3 * (r.finished - r.scheduled));
@@ -95,7 +142,8 @@ LoadReport make_report(const LoadResult& result) {
   }
   out.request_rate = out.finished / std::max(1e-9, result.seconds);
   out.prompt_token_rate = prompt_tokens / std::max(1e-9, result.seconds);
-  out.ttft = quantiles(std::move(ttft));
+  out.ttft = quantiles(std::move(all.ttft));
+  out.parts = all.mean();
   out.e2e = quantiles(std::move(e2e));
   out.lag = quantiles(std::move(lag));
   out.bins = bins_of(result);
@@ -117,6 +165,7 @@ std::string text_of(const LoadReport& r) {
   }
   out += line("end to end", r.e2e);
   out += line("sent late by", r.lag);
+  out += parts_text(r);
   for (const std::string& error : r.errors) out += fmt::format("error: {}\n", error);
   return out;
 }
@@ -134,9 +183,12 @@ nlohmann::ordered_json json_of(const LoadReport& r) {
                                 {"e2e_ms", json_of(r.e2e)},
                                 {"send_lag_ms", json_of(r.lag)},
                                 {"errors", r.errors}};
+  if (r.parts.count > 0) out["mean_parts"] = json_of(r.parts);
   for (const LengthBin& bin : r.bins) {
-    out["ttft_ms_by_prompt_tokens"].push_back(
-        {{"low", bin.low}, {"high", bin.high}, {"ttft_ms", json_of(bin.ttft)}});
+    nlohmann::ordered_json row = {
+        {"low", bin.low}, {"high", bin.high}, {"ttft_ms", json_of(bin.ttft)}};
+    if (bin.parts.count > 0) row["mean_parts"] = json_of(bin.parts);
+    out["ttft_ms_by_prompt_tokens"].push_back(row);
   }
   return out;
 }

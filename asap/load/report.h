@@ -16,10 +16,17 @@ struct Quantiles {
 };
 Quantiles quantiles(std::vector<double> milliseconds);
 
+// The mean of each part of the requests that have parts.
+struct MeanParts {
+  size_t count = 0;
+  TimeParts mean;
+};
+
 // Requests whose prompts have [low, high) tokens.
 struct LengthBin {
   int low = 0, high = 0;
   Quantiles ttft;
+  MeanParts parts;
 };
 
 struct LoadReport {
@@ -30,6 +37,7 @@ struct LoadReport {
   Quantiles ttft;
   Quantiles e2e;  // to the end of the answer
   Quantiles lag;  // how late requests were sent
+  MeanParts parts;
   std::vector<LengthBin> bins;
   std::vector<std::string> errors;  // a few, with their counts
 };

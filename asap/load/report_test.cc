@@ -51,6 +51,41 @@ TEST(Report, UnfinishedRequestsCountWithTheirAge) {
   EXPECT_EQ(report.errors[0], "1 x HTTP 429: full");
   EXPECT_NE(text_of(report).find("1 unfinished"), std::string::npos);
   EXPECT_EQ(json_of(report)["ttft_ms"]["count"], 2);
+  EXPECT_EQ(report.parts.count, 0u);
+  EXPECT_EQ(text_of(report).find("barrier"), std::string::npos);
+  EXPECT_FALSE(json_of(report).contains("mean_parts"));
+}
+
+// Means are over the requests that say their parts; others do not count as zeros.
+TEST(Report, MeanPartsByLength) {
+  LoadResult result;
+  result.seconds = 10;
+  for (const int tokens : {100, 100, 100, 5000}) {
+    result.requests.push_back(record(1, 2, 2, tokens, RequestEnd::finished));
+  }
+  TimeParts parts;
+  parts.queueing = 10;
+  parts.barrier = 4;
+  result.requests[0].parts = parts;
+  parts.queueing = 20;
+  result.requests[1].parts = parts;
+  parts.queueing = 90;
+  parts.host = 3;
+  result.requests[3].parts = parts;
+  const LoadReport report = make_report(result);
+  EXPECT_EQ(report.parts.count, 3u);
+  EXPECT_DOUBLE_EQ(report.parts.mean.queueing, 40);
+  EXPECT_DOUBLE_EQ(report.parts.mean.barrier, 4);
+  EXPECT_DOUBLE_EQ(report.parts.mean.host, 1);
+  ASSERT_EQ(report.bins.size(), 2u);
+  EXPECT_EQ(report.bins[0].parts.count, 2u);
+  EXPECT_DOUBLE_EQ(report.bins[0].parts.mean.queueing, 15);
+  EXPECT_DOUBLE_EQ(report.bins[1].parts.mean.queueing, 90);
+  const std::string text = text_of(report);
+  for (const TimePart& part : kTimeParts) EXPECT_NE(text.find(part.name), std::string::npos);
+  const auto json = json_of(report);
+  EXPECT_DOUBLE_EQ(json["mean_parts"]["queueing_ms"], 40);
+  EXPECT_DOUBLE_EQ(json["ttft_ms_by_prompt_tokens"][1]["mean_parts"]["host_ms"], 3);
 }
 
 }  // namespace
