@@ -76,6 +76,8 @@ class Drawing {
   explicit Drawing(const Chart& chart) : chart_(chart) {}
   Status prepare();
   std::string script();
+  // Names of the series, in the order in which the script draws them.
+  const std::vector<std::string>& plotted() const { return plotted_; }
 
  private:
   using Points = std::vector<ChartPoint>;
@@ -99,7 +101,7 @@ class Drawing {
   std::string references() const;
   std::string bar_values() const;
   std::string line_names() const;
-  std::string curves() const;
+  std::string curves();
 
   const Chart& chart_;
   std::map<std::string, const char*> colours_;
@@ -111,6 +113,7 @@ class Drawing {
   double cluster_rows_ = 0;
   std::vector<std::pair<double, double>> legend_;  // per name: left end, row
   bool named_lines_ = false;
+  std::vector<std::string> plotted_;
 };
 
 // The points that can be drawn.
@@ -401,14 +404,15 @@ std::string Drawing::line_names() const {
   return out;
 }
 
-std::string Drawing::curves() const {
+std::string Drawing::curves() {
   std::string data;
   std::string plots;
-  const auto add = [&](const std::string& rows, const std::string& how) {
+  const auto add = [&](const std::string& series, const std::string& rows, const std::string& how) {
     if (rows.empty()) return;
-    const std::string name = fmt::format("$data{}", std::count(plots.begin(), plots.end(), '$'));
+    const std::string name = fmt::format("$data{}", plotted_.size());
+    plotted_.push_back(series);
     data += fmt::format("{} << END\n{}END\n", name, rows);
-    plots += fmt::format("{}{} {}", plots.empty() ? "plot " : ", ", name, how);
+    plots += fmt::format("{}{} {} notitle", plots.empty() ? "plot " : ", ", name, how);
   };
   for (size_t i = 0; i < chart_.series.size(); ++i) {
     const ChartSeries& series = chart_.series[i];
@@ -426,16 +430,18 @@ std::string Drawing::curves() const {
         rows += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g} {:.9g} {:.9g}\n", (b.left + b.right) / 2,
                             b.high, b.left, b.right, std::max(b.low, y_.low), b.high);
       }
-      add(rows, fmt::format("with boxxyerror fs solid 1 noborder fc rgb '{}'", colour));
+      add(series.name, rows,
+          fmt::format("with boxxyerror fs solid 1 noborder fc rgb '{}'", colour));
     } else if (series.style == ChartStyle::line) {
-      add(rows, fmt::format("with {} lc rgb '{}'",
-                            series.dashed ? "lines lw 2.4 dt (5,4)"
-                                          : "linespoints lw 2.4 dt solid pt 7 ps 0.45",
-                            colour));
+      add(series.name, rows,
+          fmt::format(
+              "with {} lc rgb '{}'",
+              series.dashed ? "lines lw 2.4 dt (5,4)" : "linespoints lw 2.4 dt solid pt 7 ps 0.45",
+              colour));
     } else {
-      add(rows, fmt::format("with points pt 7 ps 0.8 lc rgb '{}'", colour));
+      add(series.name, rows, fmt::format("with points pt 7 ps 0.8 lc rgb '{}'", colour));
     }
-    add(errors,
+    add(series.name, errors,
         fmt::format("with vectors heads nofilled size screen 0.006,90 lw 1.4 lc rgb '{}'", colour));
   }
   return data + plots + "\n";
@@ -447,7 +453,7 @@ std::string Drawing::script() {
 
 // gnuplot's document made one of ours: names of its parts that are unique in a page, the reader's
 // ink, no background.
-std::string finished(const Chart& chart, std::string svg) {
+std::string finished(const Chart& chart, const std::vector<std::string>& plotted, std::string svg) {
   std::string id;
   for (const char c : chart.id) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -468,6 +474,10 @@ std::string finished(const Chart& chart, std::string svg) {
                           xml_escape(chart.title)));
   svg.insert(begin + 4, " class=\"asap-chart\" role=\"img\"");
   replace_all(svg, kQuote, "'");
+  for (size_t i = 0; i < plotted.size(); ++i) {  // what browsers show over a curve
+    replace_all(svg, fmt::format("<title>gnuplot_plot_{}</title>", i + 1),
+                fmt::format("<title>{}</title>", xml_escape(plotted[i])));
+  }
   replace_all(svg, "\"sans-serif:Bold\"", "\"sans-serif\" font-weight=\"600\"");
   for (const char* ink : {"rgb(  1,   2,   3)", "rgb(1,2,3)"})
     replace_all(svg, ink, "currentColor");
@@ -490,7 +500,7 @@ Result<std::string> render_svg(const Chart& chart) {
   Drawing drawing(chart);
   ASAP_TRY(drawing.prepare());
   ASAP_ASSIGN(std::string svg, run_gnuplot(drawing.script()));
-  return finished(chart, std::move(svg));
+  return finished(chart, drawing.plotted(), std::move(svg));
 }
 
 }  // namespace asap
