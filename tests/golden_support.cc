@@ -38,17 +38,19 @@ Golden golden_named(const std::string& name) {
 namespace {
 
 EngineConfig config_of(const Setup& setup, const ModelSpec& spec, int d, int r,
-                       int max_batch_tokens) {
+                       int max_batch_tokens, const std::string& scheduler) {
   EngineConfig config;
   config.model = setup.model;
   config.data_parallel_size = d;
   config.tensor_parallel_size = setup.t;
   config.num_moe_ranks = setup.e;
   config.stages = r;
+  config.scheduler = scheduler;
   config.ops = setup.ops;
   config.dtype = setup.dtype;
   config.quantization = setup.quantization;
   config.max_num_batched_tokens = max_batch_tokens > 0 ? max_batch_tokens : setup.max_batch_tokens;
+  config.chunked_prefill_size = config.max_num_batched_tokens;
   config.max_num_seqs = setup.max_batch_seqs;
   // Some goldens claim the context of the real model.
   config.max_model_len =
@@ -65,17 +67,31 @@ EngineConfig config_of(const Setup& setup, const ModelSpec& spec, int d, int r,
 Bench::Bench(Setup setup) : setup_(std::move(setup)), team_(setup_.threads) {
   spec_ = value_or_die(load_spec(setup_.model));
   ops_ = setup_.ops == "ref" ? make_ops_ref() : make_ops_cpu(team_);
-  const EngineConfig config = config_of(setup_, spec_, setup_.d, setup_.r, 0);
+  const EngineConfig config = config_of(setup_, spec_, setup_.d, setup_.r, 0, "asap");
   const EnginePlan plan = value_or_die(make_plan(config, spec_, 1));
-  ops_->reserve(spec_, plan.limits);
+  reserve(plan.limits);
   weights_ = value_or_die(load_local_weights(config, spec_, *ops_));
 }
 
 Bench::~Bench() = default;
 
+// What the largest of all runs needs.
+void Bench::reserve(const OpLimits& limits) {
+  OpLimits& most = reserved_;
+  if (limits.max_rows <= most.max_rows && limits.max_context <= most.max_context &&
+      limits.max_expert_rows <= most.max_expert_rows) {
+    return;
+  }
+  most = {std::max(most.max_rows, limits.max_rows), std::max(most.max_context, limits.max_context),
+          std::max(most.max_expert_rows, limits.max_expert_rows)};
+  ops_->reserve(spec_, most);
+}
+
 std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& run) {
-  const EngineConfig config = config_of(setup_, spec_, run.d, run.r, run.max_batch_tokens);
+  const EngineConfig config =
+      config_of(setup_, spec_, run.d, run.r, run.max_batch_tokens, run.scheduler);
   const EnginePlan plan = value_or_die(make_plan(config, spec_, 1));
+  reserve(plan.limits);
   const auto link = make_link_loop(plan.geometry, {run.seed, run.max_delay});
   LocalInstance instance(config, plan, spec_, weights_, *ops_, *link, {});
   if (run.observer) instance.observe(run.observer);

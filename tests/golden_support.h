@@ -55,8 +55,9 @@ class Bench {
 
   struct Run {
     int d = 1, r = 2;
-    int max_batch_tokens = 0;  // 0: the setup's
-    uint64_t seed = 0;         // of delays, message order and agent order; 0: none of them
+    int max_batch_tokens = 0;        // 0: the setup's; of the chunked engine: its chunk
+    std::string scheduler = "asap";  // others: D·T = the setup's E, and R = 1
+    uint64_t seed = 0;               // of delays, message order and agent order; 0: none of them
     Duration max_delay = {0};
     Duration max_stall = {0};  // of an agent, now and then
     Observer observer = nullptr;
@@ -68,10 +69,13 @@ class Bench {
   const ModelSpec& spec() const { return spec_; }
 
  private:
+  void reserve(const OpLimits& limits);
+
   Setup setup_;
   ModelSpec spec_;
   Team team_;
   std::unique_ptr<Ops> ops_;
+  OpLimits reserved_{0, 0, 0};
   LocalWeights weights_;
 };
 

@@ -41,6 +41,75 @@ def test_processes_equal_one_process():
         assert one == pieces, (d, t, e, r)
 
 
+def test_synchronous_engines():
+    """The bits of the asynchronous engine at equal T and E, from one worker per device; over HTTP too."""
+    prompt = ",".join(map(str, golden("deepseek_v32")["cases"][-1]["prompt"]))
+    base = [GOLDEN / "deepseek_v32", "--tokens", prompt, "--max-tokens", 4, "--ignore-eos",
+            "--dtype", "bfloat16"]
+    for d, t in ((2, 1), (2, 2)):
+        one = logits_of(*base, "--tp", t, "--num-moe-ranks", d * t, "--in-process")
+        for flags in (["default"], ["chunked"], ["chunked", "--chunked-prefill-size", 16]):
+            shape = ["--dp", d, "--tp", t, "--scheduler", *flags]
+            assert one == logits_of(*base, *shape), (d, t, flags)
+            assert one == logits_of(*base, *shape, "--in-process"), (d, t, flags)
+    prompts = [[2 + (7 * n + i) % 4000 for i in range(1 + 90 * n)] for n in range(8)]
+    answers = []
+    for flags in (["asap"], ["default"], ["chunked", "--chunked-prefill-size", 100]):
+        with Server("--dp", 2, "--num-moe-ranks", 2, "--scheduler", *flags) as server:
+            results = together([lambda p=p: server.complete(p, max_tokens=5) for p in prompts])
+            assert all(status == 200 for status, _ in results), results
+            answers.append([body["choices"][0]["token_ids"] for _, body in results])
+            status, text = server.request("GET", "/metrics")
+            rows = [float(line.split()[-1]) for line in text.splitlines()
+                    if line.startswith("asap:expert_rows_sum")]
+            # Every token but the last ones goes to 4 experts in each of 4 layers.
+            tokens = sum(map(len, prompts)) + len(prompts) * 4
+            assert rows == [tokens * 4 * 4], (rows, tokens)
+            pids = {peer["pid"] for peer in server.peers()}
+            assert len(pids) == (4 if flags == ["asap"] else 2), server.peers()
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_death_ends_a_synchronous_engine():
+    """All groups wait for each other: whoever dies, the server says so and every request ends; it stops on a signal."""
+    for scheduler, group in (("default", 1), ("chunked", 0)):
+        with Server("--dp", 2, "--scheduler", scheduler) as server:
+            pid = server.pid_of("attention", group=group)
+            results = []
+            threads = [threading.Thread(
+                target=lambda: results.append(server.complete([5, 6, 7] * 50, 600, 30)), daemon=True)
+                for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.3)
+            os.kill(pid, signal.SIGKILL)
+            begin = time.monotonic()
+            for thread in threads:
+                thread.join(timeout=max(0.1, begin + 5 - time.monotonic()))
+            assert len(results) == 4, f"{len(results)} of 4 requests ended within 5 s"
+            name = f"attention g{group} t0"
+            assert all(s == 503 and name in b["error"]["message"] for s, b in results), results
+            status, body = server.request("GET", "/ready")
+            assert status == 503 and "in lockstep" in str(body), (status, body)
+            assert server.complete([1, 2, 3])[0] == 503
+            states = [p["state"] for p in server.peers() if p["pid"] == pid]
+            assert states == ["dead", "dead"], states
+        with Server("--dp", 2, "--scheduler", scheduler) as server:
+            pids = [peer["pid"] for peer in server.peers()]
+            threading.Thread(target=lambda: ended(server, [9] * 200), daemon=True).start()
+            time.sleep(0.3)
+            server.stop(signal.SIGTERM, within=3)
+            assert not any(map(is_running, pids)), "workers are left"
+
+
+def ended(server, prompt):
+    """A long request whose server may go away."""
+    try:
+        return server.complete(prompt, max_tokens=700)
+    except (OSError, http.client.HTTPException):
+        return None
+
+
 def test_a_stopped_group_does_not_slow_the_other():
     """One worker of a group under SIGSTOP for 10 s: the other group's requests go on with their TTFT, and the stopped
     group's finish after SIGCONT."""
@@ -195,6 +264,10 @@ def test_bad_starts_are_clear():
         (["run", TINY, "--tokens", "1", "--num-moe-ranks", "17"], 2, "16"),
         (["run", TINY, "--tokens", "1", "--stages", "9"], 2, "--stages"),
         (["run", TINY, "--tokens", "1", "--ops", "gpu"], 2, "gpu"),
+        (["run", TINY, "--tokens", "1", "--scheduler", "fast"], 2, "asap, paper, default, chunked"),
+        (["run", TINY, "--tokens", "1", "--scheduler", "default", "--stages", "2"], 2, "--stages"),
+        (["run", TINY, "--tokens", "1", "--scheduler", "chunked", "--dp", "2", "--num-moe-ranks",
+          "3"], 2, "leave --num-moe-ranks out or give 2"),
         (["run", TINY, "--tokens", "1", "--max-tokens", "5000"], 2, "1024"),
         (["worker", "--role", "attention", "--group", "0", "--tp-rank", "0"], 2, "asap serve"),
         (["serve", TINY, "--no-such-flag"], 2, "no-such-flag"),
@@ -210,6 +283,11 @@ def test_check_config_prints_topology():
                             "--check-config")
     assert code == 0
     for words in ("attention g1 t1", "moe e2", "dispatch", "combine", "window"):
+        assert words in out, out
+    code, out, _ = run_asap("serve", TINY, "--dp", 2, "--tp", 2, "--scheduler", "chunked",
+                            "--check-config")
+    assert code == 0
+    for words in ("E=4", "R=1", "scheduler chunked", "at most 8192 tokens", "moe e3", "enter"):
         assert words in out, out
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prompt tokens per second of geometries on the same prompts, interleaved, medians: what more agents than cores cost.
+"""Prompt tokens per second of engines and geometries on the same prompts and cores, interleaved, medians: what more
+agents than cores cost, and what lockstep does.
 
     tools/throughput.py [BINARY]
 """
@@ -18,7 +19,9 @@ if len(sys.argv) > 1:
 
 from support import Server  # noqa: E402 (needs the path above)
 
-SHAPES = [(1, 1, 1), (2, 2, 2)]  # D, T, E
+# Scheduler, D, T, E; the synchronous ones have attention and experts on the same D·T devices.
+SHAPES = [("asap", 1, 1, 1), ("asap", 2, 1, 2), ("asap", 2, 2, 2),
+          ("default", 1, 1, 1), ("default", 2, 1, 2), ("chunked", 2, 1, 2)]
 ROUNDS = 5
 LENGTHS = [16, 900, 120, 450, 60, 700, 33, 250] * 4
 
@@ -33,7 +36,8 @@ def tokens_per_second(server):
 
 
 def main():
-    servers = [Server("--dp", d, "--tp", t, "--num-moe-ranks", e) for d, t, e in SHAPES]
+    servers = [Server("--scheduler", scheduler, "--dp", d, "--tp", t, "--num-moe-ranks", e)
+               for scheduler, d, t, e in SHAPES]
     rates = [[] for _ in SHAPES]
     for server in servers:
         tokens_per_second(server)  # warm
@@ -43,10 +47,10 @@ def main():
     for server in servers:
         server.stop(within=5)
     base = statistics.median(rates[0])
-    for (d, t, e), row in zip(SHAPES, rates):
-        print(f"D={d} T={t} E={e}: {statistics.median(row):8.0f} tokens/s "
+    for (scheduler, d, t, e), row in zip(SHAPES, rates):
+        print(f"{scheduler:8} D={d} T={t} E={e}: {statistics.median(row):8.0f} tokens/s "
               f"(min {min(row):.0f}, max {max(row):.0f}), "
-              f"{statistics.median(row) / base:.2f} of D=1 T=1 E=1")
+              f"{statistics.median(row) / base:.2f} of asap D=1 T=1 E=1")
 
 
 if __name__ == "__main__":

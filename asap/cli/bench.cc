@@ -111,6 +111,7 @@ Status search(const BenchFlags& flags, const Target& target, nlohmann::ordered_j
 }
 
 Status bench(BenchFlags flags) {
+  ASAP_ASSIGN(flags.workload, workload_spec(flags.workload_flags));
   ASAP_ASSIGN(Target target, parse_base_url(flags.base_url));
   target.path = target.path.substr(0, target.path.rfind("/v1/")) + flags.endpoint;
   target.api_key = flags.api_key;
@@ -118,7 +119,6 @@ Status bench(BenchFlags flags) {
   if (target.model.empty()) {
     ASAP_ASSIGN(target.model, first_model(target));
   }
-  ASAP_ASSIGN(flags.workload, workload_spec(flags.workload_flags));
   ASAP_ASSIGN(const auto ids, id_range(flags.token_ids));
   flags.options.id_low = ids.first;
   flags.options.id_high = ids.second;

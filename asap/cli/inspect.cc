@@ -103,7 +103,7 @@ void print_model(const std::string& name, const ModelSpec& s) {
 void print_devices(const EngineConfig& config, const ModelSpec& s) {
   const DType type = s.stored_dtype == DType::bf16 ? DType::bf16 : DType::f32;
   const int t = config.tensor_parallel_size;
-  const int e = config.num_moe_ranks;
+  const int e = std::max(1, config.num_moe_ranks);
   std::printf("  devices at D=%d T=%d E=%d: attention rank %s of weights, expert rank %s\n",
               config.data_parallel_size, t, e,
               bytes_text(attention_rank_bytes(s, t, type).total()).c_str(),

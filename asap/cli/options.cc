@@ -94,10 +94,13 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
   option("--data-parallel-size,--dp", config.data_parallel_size, "D: attention groups");
   option("--tensor-parallel-size,--tp", config.tensor_parallel_size, "T: ranks of a group");
   option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks, "E: devices that hold experts");
+  option("--chunked-prefill-size", config.chunked_prefill_size,
+         "--scheduler chunked: tokens of a group in a step");
   option("--stages", config.stages,
          "R: batches alive in a group at once; 1: no interleaving, 0: as the scheduler has it");
   option("--max-num-batched-tokens", config.max_num_batched_tokens,
-         "S: tokens of one batch; longer prompts are cut over the KV cache");
+         "S: tokens of one batch; longer prompts are cut over the KV cache, or run alone with "
+         "--scheduler default (there 3072 unless given)");
   option("--max-num-seqs", config.max_num_seqs, "Sequences of one batch");
   option("--max-model-len", config.max_model_len,
          "Tokens of prompt and output; 0: the model's own limit");

@@ -106,8 +106,12 @@ Status search(const SimulateFlags& flags, nlohmann::ordered_json* out) {
   return {};
 }
 
-Status run(const SimulateFlags& flags) {
+Status run(SimulateFlags flags) {
   catch_interrupts();
+  EngineConfig& config = flags.config;
+  const bool lockstep = in_lockstep(config);
+  if (config.data_parallel_size == 0) config.data_parallel_size = lockstep ? 8 : 4;
+  if (config.num_moe_ranks == 0 && !lockstep) config.num_moe_ranks = 16;
   nlohmann::ordered_json out = {{"profile", flags.config.profile},
                                 {"scheduler", flags.config.scheduler}};
   if (flags.slo_ttft_ms > 0) {
@@ -135,9 +139,8 @@ std::function<int()> add_simulate(CLI::App& app) {
   auto flags = std::make_shared<SimulateFlags>();
   EngineConfig& config = flags->config;
   config.profile = "cm384-deepseek-v3.2";
-  config.data_parallel_size = 4;
+  config.data_parallel_size = 0;
   config.tensor_parallel_size = 4;
-  config.num_moe_ranks = 16;
   config.max_num_batched_tokens = 0;
   config.max_num_seqs = 256;
   const auto option = [&](const char* name, auto& value, const char* help) {
@@ -145,9 +148,11 @@ std::function<int()> add_simulate(CLI::App& app) {
   };
   option("--profile", config.profile, "Cost profile: a built-in's name or a file");
   option("--preset", config.preset, "Model; default: the profile's");
-  option("--data-parallel-size,--dp", config.data_parallel_size, "D: attention groups");
+  option("--data-parallel-size,--dp", config.data_parallel_size,
+         "D: attention groups; 0: 4, in lockstep 8 (the paper's 32 devices)");
   option("--tensor-parallel-size,--tp", config.tensor_parallel_size, "T: ranks of a group");
-  option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks, "E: devices that hold experts");
+  option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks,
+         "E: devices that hold experts; 0: 16, in lockstep D x T");
   option("--stages", config.stages,
          "R: batches alive in a group at once; 0: as the scheduler has it");
   option("--max-num-batched-tokens", config.max_num_batched_tokens,

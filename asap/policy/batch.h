@@ -21,6 +21,12 @@ struct BatchPlan {
   int tokens = 0;          // of all pieces
   bool exclusive = false;  // a long prompt that shares its group with no other batch
   std::vector<BatchPiece> pieces;
+
+  void clear() {
+    tokens = 0;
+    exclusive = false;
+    pieces.clear();
+  }
 };
 
 }  // namespace asap

@@ -14,14 +14,12 @@
 
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "asap/base/result.h"
 #include "asap/policy/batch.h"
-#include "asap/policy/kv_blocks.h"
 #include "asap/policy/limits.h"
-#include "asap/policy/wait_queue.h"
+#include "asap/policy/sequence_book.h"
 
 namespace asap {
 
@@ -37,39 +35,32 @@ class Batcher {
  public:
   explicit Batcher(const SchedulerLimits& limits);
 
-  // Errors: overloaded (the queue is full), invalid (it can never fit a group's KV cache).
-  Status admit(uint64_t id, int prompt, int max_tokens, Instant now);
+  // As the book's.
+  Status admit(uint64_t id, int prompt, int max_tokens, Instant now) {
+    return book_.admit(id, prompt, max_tokens, now);
+  }
   // Fills `plan`, whose group and stage are set, and marks its sequences as running. No pieces:
   // none can run there now.
   void form(BatchPlan& plan, const Room& room, Instant now);
 
-  void on_sampled(uint64_t id, bool finished);
-  void on_batch_done(const BatchPlan& plan);
+  void on_sampled(uint64_t id, bool finished) { book_.on_sampled(id, finished); }
+  void on_batch_done(const BatchPlan& plan) { book_.on_batch_done(plan); }
   void on_cancel(uint64_t id);
-  // Returns the sequences that lived there and still wanted to go on.
   std::vector<uint64_t> on_group_lost(int group);
-  void on_group_back(int group);
+  void on_group_back(int group) { book_.on_group_back(group); }
 
-  const WaitQueue& queue() const { return queue_; }
-  int resident() const { return static_cast<int>(sequences_.size() - queue_.size()); }
+  const SequenceBook& book() const { return book_; }
+  const WaitQueue& queue() const { return book_.queue(); }
   // A sequence that lives in the group can go on.
   bool has_ready(int group) const;
   // Cost of the prompt tokens that live in the group and that no batch has taken yet.
   double backlog(int group) const;
   // A prompt that runs alone (Pairing::paper).
   bool exclusive(const SequenceState& sequence) const;
-  const KvBlocks& kv(int group) const { return groups_[static_cast<size_t>(group)].kv; }
-  std::span<const int32_t> blocks(uint64_t id) const { return sequences_.at(id).blocks; }
   void check() const;
 
  private:
-  struct Group {
-    explicit Group(int blocks) : kv(blocks) {}
-    KvBlocks kv;
-    std::vector<SequenceState*> singles;  // have one token to compute; first come first served
-    std::vector<SequenceState*> parts;    // cut prompts with tokens that no batch has taken, by key
-    bool lost = false;
-  };
+  using Group = SequenceBook::Group;
   // The batch being formed.
   struct Draft {
     BatchPlan& plan;
@@ -81,7 +72,7 @@ class Batcher {
     bool passing = false;  // a sequence was left behind in the queue
   };
 
-  Group& group_of(const BatchPlan& plan) { return groups_[static_cast<size_t>(plan.group)]; }
+  Group& group_of(const BatchPlan& plan) { return book_.group(plan.group); }
   bool goes_on(const SequenceState& sequence) const;
   int room_tokens(const Draft& draft) const;
   int part_tokens(const Draft& draft, const SequenceState& sequence) const;
@@ -95,14 +86,10 @@ class Batcher {
   bool may_pass(const Draft& draft, SequenceState& sequence);
   void add_piece(Draft& draft, SequenceState& sequence);
   int roomiest_group() const;
-  void leave(SequenceState& sequence);
-  void check_group(size_t g) const;
 
   const SchedulerLimits limits_;
   const int smallest_cut_;  // tokens
-  std::unordered_map<uint64_t, SequenceState> sequences_;
-  WaitQueue queue_;
-  std::vector<Group> groups_;  // [D]
+  SequenceBook book_;
   // A group that takes nobody in who comes after `held_for_`; -1: none.
   int held_group_ = -1;
   uint64_t held_for_ = 0;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "asap/policy/asynchronous.h"
 #include "asap/policy/policy_harness.h"
 
 namespace asap {
@@ -255,14 +256,14 @@ TEST(BatcherTest, RefusesWhatCannotFitOrWait) {
 }
 
 TEST(BatcherDeathTest, ABatchEndsWithItsTokens) {
-  SchedulerPolicy policy(one_stage());
+  AsynchronousPolicy policy(one_stage());
   ASSERT_TRUE(policy.admit(1, 10, 2, Instant{}));
   ASSERT_NE(policy.next(Instant{}), nullptr);
   EXPECT_DEATH(policy.on_batch_done(0, 0), "got no token");
 }
 
 TEST(BatcherDeathTest, NoTokenBeyondTheReservation) {
-  SchedulerPolicy policy(one_stage());
+  AsynchronousPolicy policy(one_stage());
   ASSERT_TRUE(policy.admit(1, 10, 1, Instant{}));
   ASSERT_NE(policy.next(Instant{}), nullptr);
   EXPECT_DEATH(policy.on_sampled(1, false), "goes on after 1 output tokens");

@@ -32,7 +32,9 @@ struct SchedulerLimits {
   Duration pass_bound = Duration::seconds(1);
   Pairing pairing = Pairing::refill;
   int exclusive_tokens = 0;  // Pairing::paper: longer prompts run alone in their group; 0: none
-  int max_shared_tokens = std::numeric_limits<int>::max();  // of a batch of several prompts
+  // Prompts share a batch up to so many tokens; a longer one has it for itself, up to
+  // max_batch_tokens of it.
+  int max_shared_tokens = std::numeric_limits<int>::max();
   // A batch leaves its share of the backlog to other free stages; else it takes all that fits.
   bool share_backlog = true;
   // Parts of a prompt run on several stages of a group at once, each following the one before it
@@ -41,6 +43,10 @@ struct SchedulerLimits {
   // A prompt of at least so many tokens that nobody else waits beside is spread over the free
   // stages of its group; 0: never. Needs `chain`.
   int split_lone_tokens = 0;
+
+  // The synchronous engines (lockstep.h).
+  bool lockstep = false;
+  bool cut_to_share = false;  // a prompt is cut to fill what others left of max_shared_tokens
 };
 
 }  // namespace asap

@@ -9,16 +9,17 @@
 
 namespace asap {
 
-PolicyHarness::PolicyHarness(const SchedulerLimits& limits) : limits_(limits), policy_(limits) {}
+PolicyHarness::PolicyHarness(const SchedulerLimits& limits)
+    : limits_(limits), policy_(make_scheduler_policy(limits)) {}
 
 Status PolicyHarness::arrive(uint64_t id, int prompt, int max_tokens, Instant now) {
-  ASAP_TRY(policy_.admit(id, prompt, max_tokens, now));
+  ASAP_TRY(policy_->admit(id, prompt, max_tokens, now));
   live_[id] = {prompt, max_tokens};
   return {};
 }
 
 void PolicyHarness::cancel(uint64_t id) {
-  policy_.on_cancel(id);
+  policy_->on_cancel(id);
   const auto found = live_.find(id);
   if (found == live_.end()) return;
   found->second.cancelled = true;
@@ -27,7 +28,7 @@ void PolicyHarness::cancel(uint64_t id) {
 
 std::vector<BatchPlan> PolicyHarness::start(Instant now) {
   std::vector<BatchPlan> plans;
-  while (const BatchPlan* plan = policy_.next(now)) {
+  while (const BatchPlan* plan = policy_->next(now)) {
     take(*plan, now);
     plans.push_back(*plan);
   }
@@ -37,7 +38,7 @@ std::vector<BatchPlan> PolicyHarness::start(Instant now) {
 void PolicyHarness::take(const BatchPlan& plan, Instant now) {
   const std::pair slot{plan.group, plan.stage};
   CHECK(!plans_.contains(slot), "g{} stage {} runs two batches", plan.group, plan.stage);
-  CHECK(!plan.pieces.empty() && plan.tokens <= limits_.max_batch_tokens);
+  CHECK((limits_.lockstep || !plan.pieces.empty()) && plan.tokens <= limits_.max_batch_tokens);
   for (const BatchPiece& piece : plan.pieces) {
     Request& r = live_.at(piece.sequence);
     CHECK((r.running == 0 || limits_.chain) && !r.cancelled, "sequence {} runs twice",
@@ -49,7 +50,7 @@ void PolicyHarness::take(const BatchPlan& plan, Instant now) {
     CHECK(piece.past == r.computed && piece.tokens > 0, "sequence {}", piece.sequence);
     const int end = piece.past + piece.tokens;
     CHECK(end <= r.prompt + r.sampled && piece.sample == (end == r.prompt + r.sampled));
-    const auto blocks = policy_.blocks(piece.sequence);
+    const auto blocks = policy_->blocks(piece.sequence);
     CHECK(static_cast<int64_t>(blocks.size()) >= KvBlocks::blocks_for(end));
     if (r.started == Instant::never()) r.started = now;
     r.computed = end;
@@ -75,18 +76,18 @@ void PolicyHarness::finish(int group, int stage) {
     if (!piece.sample) continue;
     ++r.sampled;
     const bool last = r.sampled == r.max_tokens;
-    policy_.on_sampled(piece.sequence, last);
+    policy_->on_sampled(piece.sequence, last);
     if (!last) continue;
     CHECK(r.computed == r.prompt + r.max_tokens - 1, "sequence {}", piece.sequence);
     ++finished;
     r.cancelled = true;
     if (r.running == 0) live_.erase(piece.sequence);
   }
-  policy_.on_batch_done(group, stage);
+  policy_->on_batch_done(group, stage);
 }
 
 std::vector<uint64_t> PolicyHarness::lose(int group) {
-  const std::vector<uint64_t> lost = policy_.on_group_lost(group);
+  const std::vector<uint64_t> lost = policy_->on_group_lost(group);
   size_t expected = 0;
   for (const auto& [id, r] : live_) expected += r.group == group && !r.cancelled ? 1 : 0;
   CHECK(lost.size() == expected, "{} lost, {} lived in g{}", lost.size(), expected, group);
@@ -102,11 +103,11 @@ std::vector<std::pair<int, int>> PolicyHarness::running() const {
 }
 
 void PolicyHarness::check() const {
-  policy_.check();
+  policy_->check();
   size_t resident = 0;
   for (const auto& [id, r] : live_) resident += r.group >= 0 ? 1 : 0;
-  CHECK(policy_.running() == static_cast<int>(resident));
-  CHECK(policy_.waiting() == static_cast<int>(live_.size() - resident));
+  CHECK(policy_->running() == static_cast<int>(resident));
+  CHECK(policy_->waiting() == static_cast<int>(live_.size() - resident));
   std::map<int, int> batches;
   for (const auto& [slot, plan] : plans_) ++batches[slot.first];
   for (const auto& [slot, plan] : plans_) CHECK(!plan.exclusive || batches[slot.first] == 1);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,9 @@ class PolicyHarness {
   // Ends the batch: every `sample` piece gets its token; a sequence ends at max_tokens.
   void finish(int group, int stage);
   std::vector<uint64_t> lose(int group);
-  void bring_back(int group) { policy_.on_group_back(group); }
+  void bring_back(int group) { policy_->on_group_back(group); }
 
-  SchedulerPolicy& policy() { return policy_; }
+  SchedulerPolicy& policy() { return *policy_; }
   const std::map<uint64_t, Request>& live() const { return live_; }
   // (group, stage) of every running batch.
   std::vector<std::pair<int, int>> running() const;
@@ -51,7 +52,7 @@ class PolicyHarness {
   void take(const BatchPlan& plan, Instant now);
 
   const SchedulerLimits limits_;
-  SchedulerPolicy policy_;
+  std::unique_ptr<SchedulerPolicy> policy_;
   std::map<uint64_t, Request> live_;
   std::map<std::pair<int, int>, BatchPlan> plans_;
 };

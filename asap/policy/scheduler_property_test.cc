@@ -37,10 +37,24 @@ SchedulerLimits random_limits(Prng& prng) {
   return limits;
 }
 
+// Of the synchronous engines.
+SchedulerLimits random_lockstep(Prng& prng) {
+  SchedulerLimits limits = random_limits(prng);
+  limits.lockstep = true;
+  limits.stages = 1;
+  limits.cut_to_share = prng.chance(0.5);
+  limits.max_shared_tokens = limits.max_batch_tokens;
+  if (!limits.cut_to_share) limits.max_batch_tokens += static_cast<int>(prng.below(5000));
+  return limits;
+}
+
 class Fuzz {
  public:
-  explicit Fuzz(uint64_t seed)
-      : prng_(seed), limits_(random_limits(prng_)), harness_(limits_), lost_(groups(), false) {}
+  explicit Fuzz(uint64_t seed, bool lockstep = false)
+      : prng_(seed),
+        limits_(lockstep ? random_lockstep(prng_) : random_limits(prng_)),
+        harness_(limits_),
+        lost_(groups(), false) {}
 
   void step() {
     now_ = now_ + Duration::micros(static_cast<int64_t>(prng_.below(3000)));
@@ -116,13 +130,15 @@ class Fuzz {
   int64_t admitted_ = 0;
 };
 
-TEST(SchedulerPropertyTest, BooksAgreeAndEverythingFinishes) {
+class SchedulerPropertyTest : public testing::TestWithParam<bool> {};  // lockstep
+
+TEST_P(SchedulerPropertyTest, BooksAgreeAndEverythingFinishes) {
   int64_t admitted = 0;
   int64_t finished = 0;
   int64_t tokens = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    Fuzz fuzz(seed);
+    Fuzz fuzz(seed, GetParam());
     for (int step = 0; step < 10'000; ++step) fuzz.step();
     ASSERT_TRUE(fuzz.drain());
     admitted += fuzz.admitted();
@@ -134,9 +150,9 @@ TEST(SchedulerPropertyTest, BooksAgreeAndEverythingFinishes) {
 }
 
 // Equal seeds, equal runs.
-TEST(SchedulerPropertyTest, IsDeterministic) {
-  Fuzz a(7);
-  Fuzz b(7);
+TEST_P(SchedulerPropertyTest, IsDeterministic) {
+  Fuzz a(7, GetParam());
+  Fuzz b(7, GetParam());
   for (int step = 0; step < 5000; ++step) {
     a.step();
     b.step();
@@ -146,12 +162,15 @@ TEST(SchedulerPropertyTest, IsDeterministic) {
 
 // Short prompts keep arriving as fast as they are served. A long one among them must start after at
 // most kappa times its cost more waiting than they, whatever the pace.
-TEST(SchedulerPropertyTest, LongPromptsDoNotStarve) {
+TEST_P(SchedulerPropertyTest, LongPromptsDoNotStarve) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Prng prng(seed);
     SchedulerLimits limits;
-    limits.stages = 1 + static_cast<int>(prng.below(3));
+    limits.stages = GetParam() ? 1 : 1 + static_cast<int>(prng.below(3));
+    limits.lockstep = GetParam();
+    limits.cut_to_share = prng.chance(0.5);
+    limits.max_shared_tokens = 256;
     limits.max_batch_tokens = 256;
     limits.max_batch_seqs = 4;
     limits.kv_blocks = 64;
@@ -185,6 +204,10 @@ TEST(SchedulerPropertyTest, LongPromptsDoNotStarve) {
     EXPECT_LT(started - arrived, Duration::millis(3000 + 200 + 1500));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Engines, SchedulerPropertyTest, testing::Bool(), [](const auto& param) {
+  return param.param ? "lockstep" : "asynchronous";
+});
 
 }  // namespace
 }  // namespace asap

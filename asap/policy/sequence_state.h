@@ -22,6 +22,8 @@ struct SequenceState {
   bool leaving = false;  // finished or cancelled: leaves with the batch that runs it
   Instant blocked_since = Instant::never();  // first of the queue, but found no room since then
   std::vector<int32_t> blocks;               // KV blocks for prompt + max_tokens
+
+  int left() const { return known - computed; }  // tokens that no batch has taken
 };
 
 }  // namespace asap

@@ -27,6 +27,7 @@ struct AttentionAgent::Stage {
   BatchTimes times{};
   Instant parked, ready;  // since when it waits; when what it waits for was seen
   int index() const { return work.stage; }
+  bool empty() const { return work.tokens == 0; }
 };
 
 AttentionAgent::AttentionAgent(const Geometry& geometry, const ModelSpec& spec, int group, int rank,
@@ -98,6 +99,11 @@ bool AttentionAgent::arrived(const Stage& stage) const {
     case Phase::gather: return all(layout_.gather) && may_attend(stage);
     case Phase::select: return all(layout_.select);
     case Phase::reduce: return all(layout_.reduce);
+    case Phase::enter:
+      return barrier_ready(window, geometry_, layout_.enter, make_flag(epoch_, item(stage).seq));
+    case Phase::leave:
+      return barrier_ready(window, geometry_, layout_.leave,
+                           make_flag(epoch_, stage.work.item.seq));
     case Phase::combine: return combine_recv(window, geometry_, layout_, stage.work.item);
     case Phase::rows: return all(layout_.rows);
     case Phase::logits: return all(layout_.logits);
@@ -121,8 +127,10 @@ bool AttentionAgent::may_attend(const Stage& stage) const {
 
 void AttentionAgent::advance(Stage& stage) {
   const Instant begin = tracer_.now();
-  int64_t& waited =
-      stage.phase == Phase::combine ? stage.times.experts_ns : stage.times.attention_ns;
+  const bool barrier = stage.phase == Phase::enter || stage.phase == Phase::leave;
+  int64_t& waited = stage.phase == Phase::combine ? stage.times.experts_ns
+                    : barrier                     ? stage.times.barrier_ns
+                                                  : stage.times.attention_ns;
   if (stage.phase != Phase::idle) {
     waited += (stage.ready - stage.parked).ns;
     stage.times.turn_ns += (begin - stage.ready).ns;
@@ -132,6 +140,8 @@ void AttentionAgent::advance(Stage& stage) {
     case Phase::gather: return on_gathered(stage);
     case Phase::select: return attend(stage);
     case Phase::reduce: return on_reduced(stage);
+    case Phase::enter: return send_item(stage);
+    case Phase::leave: return next_layer(stage);
     case Phase::combine: return on_combined(stage);
     case Phase::rows: return on_rows(stage);
     case Phase::logits: return on_logits(stage);
@@ -191,8 +201,9 @@ void AttentionAgent::read_command(Stage& stage) {
   CHECK(command.magic == kCommandMagic && command.epoch == epoch_ && command.batch == stage.batch,
         "command for {} stage {}: magic {:#x}, epoch {}, batch {}; expected epoch {}, batch {}",
         name(), stage.index(), command.magic, command.epoch, command.batch, epoch_, stage.batch);
-  CHECK(command.sequences > 0 && command.sequences <= geometry_.max_batch_seqs &&
-            command.tokens > 0 && command.tokens <= geometry_.max_batch_tokens &&
+  const int least = geometry_.lockstep ? 0 : 1;
+  CHECK(command.sequences >= least && command.sequences <= geometry_.max_batch_seqs &&
+            command.tokens >= least && command.tokens <= geometry_.max_batch_tokens &&
             command.blocks >= 0 && command.blocks <= command.sequences * geometry_.max_seq_blocks,
         "command of {} sequences, {} tokens, {} blocks exceeds the geometry", command.sequences,
         command.tokens, command.blocks);
@@ -239,6 +250,7 @@ void AttentionAgent::place_sequences(Stage& stage) {
 }
 
 void AttentionAgent::project(Stage& stage) {
+  if (stage.empty()) return meet_experts(stage);
   const Instant begin = tracer_.now();
   put_all(stage, layout_.gather, compute_->project(stage.work));
   trace(stage, TraceOp::project, begin);
@@ -282,14 +294,39 @@ void AttentionAgent::on_reduced(Stage& stage) {
   }
   compute_->route(stage.work);
   trace(stage, TraceOp::router, begin);
-  const Instant routed = tracer_.now();
+  stage.times.attention_ns += (tracer_.now() - begin).ns;
+  meet_experts(stage);
+}
+
+// The rank has what it dispatches in this layer: nothing, in a layer without experts.
+void AttentionAgent::meet_experts(Stage& stage) {
+  if (spec_.moe_layer[sz(stage.work.layer)] == 0) return next_layer(stage);
+  if (geometry_.lockstep) return meet_others(stage, Phase::enter);
+  send_item(stage);
+}
+
+void AttentionAgent::meet_others(Stage& stage, Phase where) {
+  const bool enter = where == Phase::enter;
+  const uint64_t seq = enter ? item(stage).seq : stage.work.item.seq;
+  barrier_send(*port_, geometry_, enter ? layout_.enter : layout_.leave,
+               group_ * geometry_.ranks + rank_, make_flag(epoch_, seq), stage.work.tokens);
+  park(stage, where);
+}
+
+void AttentionAgent::send_item(Stage& stage) {
+  const Instant begin = tracer_.now();
+  if (geometry_.lockstep) {
+    stage.work.largest_tokens = barrier_largest(port_->window(), geometry_, layout_.enter);
+  }
   dispatch(stage);
   const Instant sent = tracer_.now();
-  compute_->shared(stage.work);
-  trace(stage, TraceOp::shared, sent);
+  if (!stage.empty()) {
+    compute_->shared(stage.work);
+    trace(stage, TraceOp::shared, sent);
+  }
   park(stage, Phase::combine);
-  stage.times.dispatch_ns += (sent - routed).ns;
-  stage.times.attention_ns += (routed - begin).ns + (stage.parked - sent).ns;
+  stage.times.dispatch_ns += (sent - begin).ns;
+  stage.times.attention_ns += (stage.parked - sent).ns;
 }
 
 void AttentionAgent::dispatch(Stage& stage) {
@@ -308,13 +345,16 @@ void AttentionAgent::on_combined(Stage& stage) {
   ++stage.moe_layer;
   trace(stage, TraceOp::combine, begin, TraceFlow::end);
   stage.times.combine_ns += (tracer_.now() - begin).ns;
+  if (geometry_.lockstep) return meet_others(stage, Phase::leave);
   next_layer(stage);
 }
 
 void AttentionAgent::next_layer(Stage& stage) {
   ++stage.work.layer;
   if (stage.work.layer < geometry_.layers) return project(stage);
-  send_rows(stage);
+  if (!stage.empty()) return send_rows(stage);
+  if (rank_ == 0) return finish(stage, 0);
+  park(stage, Phase::idle);
 }
 
 void AttentionAgent::send_rows(Stage& stage) {
@@ -356,11 +396,17 @@ void AttentionAgent::on_logits(Stage& stage) {
     ++sampled;
   }
   stage.times.attention_ns += (tracer_.now() - begin).ns;
-  const ResultHeader header{kResultMagic, static_cast<uint32_t>(epoch_), stage.batch, sampled, 0,
-                            stage.times};
-  port_->put(kFrontDevice, payload, &header, sizeof(header));
-  port_->put_flag(kFrontDevice, front_layout_.result.flag(slot), make_flag(epoch_, stage.batch));
   trace(stage, TraceOp::head, begin);
+  finish(stage, sampled);
+}
+
+// Rank 0 only. The flag follows everything that was put before.
+void AttentionAgent::finish(Stage& stage, int samples) {
+  const int slot = front_layout_.slot(group_, stage.index());
+  const ResultHeader header{kResultMagic, static_cast<uint32_t>(epoch_), stage.batch, samples, 0,
+                            stage.times};
+  port_->put(kFrontDevice, front_layout_.result.payload(slot), &header, sizeof(header));
+  port_->put_flag(kFrontDevice, front_layout_.result.flag(slot), make_flag(epoch_, stage.batch));
   park(stage, Phase::idle);
 }
 
@@ -369,7 +415,9 @@ std::string AttentionAgent::waiting_for() const {
                                           "latents of the group",
                                           "selections of the group",
                                           "partial sums of the group",
+                                          "all groups before the dispatch",
                                           "answers of the expert ranks",
+                                          "all groups after the combine",
                                           "last rows of the group",
                                           "logits of the group"};
   std::string out;

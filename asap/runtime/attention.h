@@ -11,6 +11,10 @@
 //     -> last layer done:  final norm -> [rows] -> head -> [logits] -> sample -> result (rank 0)
 // Words in brackets are exchanges: the stage is parked until all parts are there.
 //
+// In lockstep all attention ranks of the instance meet twice in a MoE layer: [enter] before the
+// dispatch, [leave] after the answers were added. A batch without tokens does nothing but meet the
+// others, dispatch nothing, and wait for its answers.
+//
 // A prompt's parts may run on several stages at once: a part that follows another one does a
 // layer's attention once the other has stored its keys of that layer.
 #pragma once
@@ -39,7 +43,7 @@ class AttentionAgent final : public Agent {
   std::string waiting_for() const override;
 
  private:
-  enum class Phase : uint8_t { idle, gather, select, reduce, combine, rows, logits };
+  enum class Phase : uint8_t { idle, gather, select, reduce, enter, combine, leave, rows, logits };
   struct Stage;
 
   bool arrived(const Stage& stage) const;
@@ -54,12 +58,16 @@ class AttentionAgent final : public Agent {
   void on_gathered(Stage& stage);
   void attend(Stage& stage);
   void on_reduced(Stage& stage);
+  void meet_experts(Stage& stage);
+  void meet_others(Stage& stage, Phase where);
+  void send_item(Stage& stage);
   void dispatch(Stage& stage);
   void on_combined(Stage& stage);
   void next_layer(Stage& stage);
   void send_rows(Stage& stage);
   void on_rows(Stage& stage);
   void on_logits(Stage& stage);
+  void finish(Stage& stage, int samples);
 
   // The same payload to every rank of the group.
   void put_all(const Stage& stage, const Area& area, Payload payload);

@@ -19,6 +19,7 @@ struct StageBatch {
   int stage = 0;
   int layer = 0;
   int tokens = 0;
+  int largest_tokens = 0;  // lockstep: of the largest batch that meets the experts in this layer
   Part slice;
   bool select = false;  // some token sees more than index_topk keys
   double pairs = 0;     // Σ new·(new + 2·past): what attention costs

@@ -15,11 +15,11 @@ namespace asap {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     EngineConfig, model, config_file, preset, hf_overrides, num_hidden_layers, load_format, seed,
     data_parallel_size, tensor_parallel_size, num_moe_ranks, stages, max_num_batched_tokens,
-    max_num_seqs, max_model_len, kv_cache_tokens, scheduler, pairing, queue_order, queue_kappa,
-    expert_order, batch_wait_ms, partner_wait_ms, exclusive_tokens, max_shared_batch_tokens,
-    chain_prefill, split_lone_tokens, length_aware_batching, max_num_queued_reqs,
-    threads_per_device, watchdog_timeout_s, overlap, super_kernel, ops, profile, time_scale, dtype,
-    quantization, return_logits, trace, trace_events)
+    max_num_seqs, max_model_len, kv_cache_tokens, scheduler, chunked_prefill_size, pairing,
+    queue_order, queue_kappa, expert_order, batch_wait_ms, partner_wait_ms, exclusive_tokens,
+    max_shared_batch_tokens, chain_prefill, split_lone_tokens, length_aware_batching,
+    max_num_queued_reqs, threads_per_device, watchdog_timeout_s, overlap, super_kernel, ops,
+    profile, time_scale, dtype, quantization, return_logits, trace, trace_events)
 
 namespace {
 
@@ -40,12 +40,17 @@ ModelSource source_of(const EngineConfig& config) {
           config.seed,         quantization_of(config)};
 }
 
+bool in_lockstep(const EngineConfig& config) {
+  return config.scheduler == "default" || config.scheduler == "chunked";
+}
+
 Status check_config(const EngineConfig& config) {
   const Range ranges[] = {
       {"--data-parallel-size", config.data_parallel_size, 1, 64},
       {"--tensor-parallel-size", config.tensor_parallel_size, 1, 64},
-      {"--num-moe-ranks", config.num_moe_ranks, 1, 256},
+      {"--num-moe-ranks", config.num_moe_ranks, 0, 256},
       {"--stages", config.stages, 0, 8},
+      {"--chunked-prefill-size", config.chunked_prefill_size, 1, 1 << 18},
       {"--max-num-batched-tokens", config.max_num_batched_tokens, 0, 1 << 18},
       {"--max-num-seqs", config.max_num_seqs, 1, 4096},
       {"--max-model-len", config.max_model_len, 0, 1 << 22},
@@ -121,14 +126,23 @@ DType activation_type(const EngineConfig& config, const ModelSpec& spec) {
   return spec.stored_dtype == DType::f32 ? DType::f32 : DType::bf16;
 }
 
+// Tokens of one batch. A prompt of the default engine runs whole, beside one token of everybody who
+// generates.
+int batch_tokens(const EngineConfig& config, int max_model_len) {
+  if (config.scheduler == "chunked") return config.chunked_prefill_size;
+  if (!in_lockstep(config)) return config.max_num_batched_tokens;
+  return std::max(config.max_num_batched_tokens, max_model_len + config.max_num_seqs);
+}
+
 Geometry make_geometry(const EngineConfig& config, const ModelSpec& spec, int max_model_len) {
   Geometry g;
   g.groups = config.data_parallel_size;
   g.ranks = config.tensor_parallel_size;
   g.expert_ranks = config.num_moe_ranks;
   g.stages = config.stages;
-  g.max_batch_tokens = config.max_num_batched_tokens;
-  g.max_batch_seqs = std::min(config.max_num_seqs, config.max_num_batched_tokens);
+  g.max_batch_tokens = batch_tokens(config, max_model_len);
+  g.max_batch_seqs = std::min(config.max_num_seqs, g.max_batch_tokens);
+  g.lockstep = in_lockstep(config);
   g.max_seq_blocks = (max_model_len + kKvBlock - 1) / kKvBlock;
   g.hidden = spec.hidden;
   g.layers = spec.layers;
@@ -175,7 +189,7 @@ Result<EnginePlan> make_plan(const EngineConfig& given, const ModelSpec& spec, i
       config.kv_cache_tokens > 0
           ? config.kv_cache_tokens
           : std::max<int64_t>(2 * int64_t{plan.max_model_len},
-                              int64_t{config.stages} * config.max_num_batched_tokens * 2);
+                              int64_t{config.stages} * plan.geometry.max_batch_tokens * 2);
   plan.kv_blocks = static_cast<int>((wanted + kKvBlock - 1) / kKvBlock);
   if (plan.kv_blocks < plan.geometry.max_seq_blocks) {
     return fail(Code::invalid,
@@ -190,22 +204,26 @@ Result<EnginePlan> make_plan(const EngineConfig& given, const ModelSpec& spec, i
     plan.knee_tokens = plan.profile.knee_tokens();
     plan.cost = plan.profile.cost_model(config.tensor_parallel_size);
   }
-  plan.knee_tokens = std::min(config.max_num_batched_tokens, plan.knee_tokens);
+  plan.knee_tokens = std::min(plan.geometry.max_batch_tokens, plan.knee_tokens);
+  const bool lockstep = plan.geometry.lockstep;  // the items of all groups are one
   plan.queue = {
       plan.geometry.groups, plan.geometry.stages,
       config.expert_order == "oldest" ? ExpertOrder::oldest_first : ExpertOrder::round_robin,
-      config.expert_order == "merge"};
-  const int devices = plan.geometry.devices() - 1;
+      lockstep || config.expert_order == "merge", lockstep};
+  const int devices = plan.geometry.lockstep ? config.num_moe_ranks : plan.geometry.devices() - 1;
   plan.threads = config.threads_per_device > 0 ? config.threads_per_device
                                                : std::max(1, cores / std::max(1, devices));
-  // An expert rank's receive and send agents need a core each beside its team; the front one more.
-  plan.cores_short = cores < devices * plan.threads + 2 * config.num_moe_ranks + 1;
-  plan.limits = {config.max_num_batched_tokens, plan.max_model_len, piece_rows(plan.geometry)};
+  // An expert rank's receive and send agents need a core each beside its team, but in lockstep; the
+  // front one more.
+  const int streams = plan.geometry.lockstep ? 0 : 2 * config.num_moe_ranks;
+  plan.cores_short = cores < devices * plan.threads + streams + 1;
+  plan.limits = {plan.geometry.max_batch_tokens, plan.max_model_len, piece_rows(plan.geometry)};
   return plan;
 }
 
-std::string describe_plan(const EngineConfig& config, const ModelSpec& spec,
+std::string describe_plan(const EngineConfig& given, const ModelSpec& spec,
                           const EnginePlan& plan) {
+  const EngineConfig config = *resolve_scheduling(given);  // make_plan did it too
   const Geometry& g = plan.geometry;
   std::string out = fmt::format(
       "{} ({}): D={} groups x T={} ranks, E={} expert ranks, R={} stages; S={} tokens per batch, "
@@ -224,6 +242,15 @@ std::string describe_plan(const EngineConfig& config, const ModelSpec& spec,
       out += fmt::format(", experts [{}, {}) of {} layers", own.begin, own.end, g.moe_layers);
     }
     out += "\n";
+  }
+  if (g.lockstep) {
+    out += fmt::format(
+        "scheduler {}: all groups in step, attention rank i and expert rank i in one worker; {}\n",
+        config.scheduler,
+        config.scheduler == "chunked"
+            ? fmt::format("at most {} tokens of a group in a step", g.max_batch_tokens)
+            : fmt::format("prompts share a batch up to {} tokens, a longer one runs alone",
+                          config.max_num_batched_tokens));
   }
   out += fmt::format("{} threads per device, {}\n", plan.threads,
                      plan.cores_short ? "agents share cores and never spin"

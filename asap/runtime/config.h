@@ -28,17 +28,19 @@ struct EngineConfig {
 
   int data_parallel_size = 1;    // D
   int tensor_parallel_size = 1;  // T
-  int num_moe_ranks = 1;         // E
+  int num_moe_ranks = 0;         // E; 0: 1, or D·T where experts share the attention devices
   int stages = 0;                // R: batches alive in a group at once; 0: as the scheduler has it
 
-  int max_num_batched_tokens = 2048;  // S: of one batch; longer prompts are cut over the cache.
-                                      // 0: as a scheduler on large devices has it
-  int max_num_seqs = 64;              // sequences of one batch
+  // S: of one batch; longer prompts are cut over the cache. `default` scheduler: prompts share a
+  // batch up to so many tokens, a longer one runs alone and whole. 0: 2048, there 3072.
+  int max_num_batched_tokens = 0;
+  int max_num_seqs = 64;    // sequences of one batch
   int max_model_len = 0;    // tokens of prompt and output; 0: the model's max_position_embeddings
   int kv_cache_tokens = 0;  // per group; 0: room for two of the longest sequences, or 2·R batches
 
   // Scheduling (scheduling.h). -1 and "": as the scheduler has it.
-  std::string scheduler = "asap";     // "asap", "paper"
+  std::string scheduler = "asap";     // "asap", "paper"; in lockstep: "default", "chunked"
+  int chunked_prefill_size = 8192;    // chunked: tokens of a group in a step
   std::string pairing;                // "refill", "paper"
   std::string queue_order;            // "aged", "fcfs"
   double queue_kappa = -1;            // aged: seconds of age that a second of cost weighs
@@ -71,6 +73,8 @@ struct EngineConfig {
   int trace_events = 1 << 16;  // kept per agent, the newest
 };
 
+// "default" or "chunked": attention and experts on the same devices, all groups in step.
+bool in_lockstep(const EngineConfig& config);
 // The model that the configuration names.
 ModelSource source_of(const EngineConfig& config);
 

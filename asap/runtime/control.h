@@ -12,6 +12,7 @@
 #include "asap/base/result.h"
 #include "asap/base/trace.h"
 #include "asap/runtime/config.h"
+#include "asap/runtime/row_histogram.h"
 
 namespace asap {
 
@@ -37,6 +38,7 @@ struct alignas(64) WorkerSlot {
   std::atomic<int32_t> layers_done{0};  // while loading
   SharedText error;                     // state == failed
   SharedText waiting;                   // what its agent waits for
+  RowHistogram expert_rows;             // of an expert rank
 };
 
 class Control {

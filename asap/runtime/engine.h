@@ -10,6 +10,7 @@
 
 #include "asap/base/result.h"
 #include "asap/base/units.h"
+#include "asap/runtime/row_histogram.h"
 
 namespace asap {
 
@@ -68,7 +69,8 @@ struct EngineStats {
   int64_t waiting_tokens = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;  // totals of finished steps
   int64_t batches = 0;
-  double kv_usage = 0;  // used share of KV blocks, all groups, 0..1
+  double kv_usage = 0;    // used share of KV blocks, all groups, 0..1
+  RowCounts expert_rows;  // per expert and item
 };
 
 class Engine {

@@ -34,7 +34,9 @@ std::shared_ptr<const ExpertWeights> load_expert_weights(const ModelSpec& spec,
 }
 
 int piece_tokens(const Geometry& geometry) {
-  return std::min(kPieceTokens, geometry.slice_tokens() * geometry.ranks);
+  const int items = geometry.lockstep ? geometry.groups : 1;  // of one layer, served together
+  return static_cast<int>(
+      std::min(int64_t{kPieceTokens}, int64_t{items} * geometry.slice_tokens() * geometry.ranks));
 }
 
 int piece_rows(const Geometry& geometry) {
@@ -49,6 +51,7 @@ ExpertRows::ExpertRows(const Geometry& geometry, std::shared_ptr<const ExpertWei
 
 // Joins the ranks' shares: global token numbers, and for each token its rows by ascending expert.
 void ExpertRows::index(std::span<const DispatchView> views, ExpertItem& item) {
+  count(views);
   item.rank_begin.assign(1, 0);
   item.payload.clear();
   int rows = 0;
@@ -79,6 +82,15 @@ void ExpertRows::index(std::span<const DispatchView> views, ExpertItem& item) {
         item.token_weight[at] = row->weight;
       }
     }
+  }
+}
+
+void ExpertRows::count(std::span<const DispatchView> views) {
+  if (histogram_ == nullptr) return;
+  for (int expert = 0; expert < weights_->experts.size(); ++expert) {
+    int rows = 0;
+    for (const DispatchView& view : views) rows += view.counts[expert];
+    histogram_->add(rows);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "asap/compute/ops.h"
 #include "asap/model/weights.h"
 #include "asap/runtime/expert_compute.h"
+#include "asap/runtime/row_histogram.h"
 
 namespace asap {
 
@@ -36,6 +37,9 @@ class ExpertRows final : public ExpertCompute {
   ExpertRows(const Geometry& geometry, std::shared_ptr<const ExpertWeights> weights, Ops& ops,
              bool super_kernel = true);
 
+  // Where rows per expert and item are counted; null: nowhere.
+  void count_rows(RowHistogram* histogram) { histogram_ = histogram; }
+
   int piece_tokens() const override { return asap::piece_tokens(geometry_); }
   void index(std::span<const DispatchView> views, ExpertItem& item) override;
   void experts(ExpertPiece& piece) override;
@@ -43,6 +47,7 @@ class ExpertRows final : public ExpertCompute {
   const std::byte* rows(const ExpertPiece& piece, int at) const override;
 
  private:
+  void count(std::span<const DispatchView> views);
   void sort_by_expert(ExpertPiece& piece);
   void per_expert(ExpertPiece& piece);
 
@@ -50,6 +55,7 @@ class ExpertRows final : public ExpertCompute {
   std::shared_ptr<const ExpertWeights> weights_;
   Ops& ops_;
   const bool super_kernel_;
+  RowHistogram* histogram_ = nullptr;
   std::vector<int32_t> next_item_;   // receive: fill cursors
   std::vector<int32_t> next_piece_;  // compute: fill cursors
   std::vector<std::byte> wire_;      // send: [piece tokens, H] in the activation type

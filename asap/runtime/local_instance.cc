@@ -54,6 +54,7 @@ LocalInstance::LocalInstance(const EngineConfig& config, const EnginePlan& plan,
     const int device = expert_device(g, e);
     const Tracer tracers[] = {tracer(device, 0), tracer(device, 1), tracer(device, 2)};
     auto rows = std::make_unique<ExpertRows>(g, weights.experts[static_cast<size_t>(e)], ops);
+    rows->count_rows(&expert_rows_);
     experts_.push_back(
         std::make_unique<ExpertRank>(g, e, std::move(rows), link, plan.queue, tracers));
     for (Agent* agent :

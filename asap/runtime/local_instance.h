@@ -45,6 +45,8 @@ class LocalInstance {
   void observe(const Observer& observer) {
     for (AttentionRows* rows : rows_) rows->observe(observer);
   }
+  // Rows per expert and item, of all expert ranks.
+  const RowHistogram& expert_rows() const { return expert_rows_; }
   // What every agent waits for, one line each: the last words of a run that hangs.
   std::string waiting_for() const;
 
@@ -56,6 +58,7 @@ class LocalInstance {
   std::vector<Agent*> agents_;
   std::vector<Instant> stalled_until_;  // by agent, in their present order
   Link& link_;
+  RowHistogram expert_rows_;
 };
 
 }  // namespace asap

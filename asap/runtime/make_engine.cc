@@ -12,6 +12,7 @@
 #include "asap/runtime/local_instance.h"
 #include "asap/runtime/runner.h"
 #include "asap/runtime/scheduler.h"
+#include "asap/runtime/scheduling.h"
 #include "asap/runtime/supervisor.h"
 #include "asap/runtime/tracks.h"
 
@@ -34,13 +35,18 @@ class SchedulerEngine : public Engine {
     scheduler().cancel(handle);
     bell().ring();
   }
-  EngineStats stats() const override { return scheduler().stats(); }
+  EngineStats stats() const override {
+    EngineStats out = scheduler().stats();
+    count_rows(out.expert_rows);
+    return out;
+  }
   int max_model_len() const override { return plan_.max_model_len; }
   int vocab() const override { return plan_.geometry.vocab; }
 
  protected:
   virtual Scheduler& scheduler() const = 0;
   virtual Doorbell& bell() const = 0;
+  virtual void count_rows(RowCounts& counts) const = 0;
 
   void save_trace(const std::function<const TraceRing*(int device, int agent)>& ring) const {
     if (trace_file_.empty()) return;
@@ -91,6 +97,11 @@ class ProcessEngine final : public SchedulerEngine {
  protected:
   Scheduler& scheduler() const override { return *scheduler_; }
   Doorbell& bell() const override { return supervisor_->link().doorbell(kFrontDevice); }
+  void count_rows(RowCounts& counts) const override {
+    for (int e = 0; e < plan_.geometry.expert_ranks; ++e) {
+      supervisor_->control().worker(expert_device(plan_.geometry, e)).expert_rows.add_to(counts);
+    }
+  }
 
  private:
   void run() {
@@ -110,18 +121,20 @@ class ProcessEngine final : public SchedulerEngine {
 
   void on_death(const WorkerDeath& death) {
     const Geometry& g = plan_.geometry;
-    const bool expert = death.device >= expert_device(g, 0);
+    // Everybody needs the experts; in lockstep, everybody needs everybody.
+    const bool fatal = g.lockstep || death.device >= expert_device(g, 0);
     const int group = (death.device - 1) / g.ranks;
     {
       const std::lock_guard lock(mutex_);
-      if (!expert) lost_groups_.insert(group);
-      const bool all = expert || static_cast<int>(lost_groups_.size()) == g.groups;
-      fault_ = death.what + (all ? "; the instance cannot serve: restart it"
-                                 : "; its group is lost, the other groups go on");
+      if (!fatal) lost_groups_.insert(group);
+      const bool all = fatal || static_cast<int>(lost_groups_.size()) == g.groups;
+      fault_ = death.what + (g.lockstep ? "; in lockstep the other groups wait for it" : "") +
+               (all ? "; the instance cannot serve: restart it"
+                    : "; its group is lost, the other groups go on");
       spdlog::error("{}", fault_);
     }
     const Error error{Code::unavailable, death.what + " while it worked on this request"};
-    if (expert) {
+    if (fatal) {
       scheduler_->lose_instance(error, monotonic_now());
     } else {
       scheduler_->lose_group(group, error, monotonic_now());
@@ -188,6 +201,7 @@ class LocalEngine final : public SchedulerEngine {
  protected:
   Scheduler& scheduler() const override { return instance_->scheduler(); }
   Doorbell& bell() const override { return link_->doorbell(kFrontDevice); }
+  void count_rows(RowCounts& counts) const override { instance_->expert_rows().add_to(counts); }
 
  private:
   struct Stepper final : Agent {
@@ -219,7 +233,8 @@ class LocalEngine final : public SchedulerEngine {
 Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Platform& platform,
                                             const EngineOptions& options) {
   ASAP_ASSIGN(const ModelSpec spec, load_engine_spec(config));
-  EngineConfig resolved = config;
+  ASAP_TRY(check_config(config));
+  ASAP_ASSIGN(EngineConfig resolved, resolve_scheduling(config));
   const int cores = static_cast<int>(available_cpus().size());
   if (options.in_process && resolved.threads_per_device == 0) resolved.threads_per_device = cores;
   ASAP_ASSIGN(const EnginePlan plan, make_plan(resolved, spec, cores));

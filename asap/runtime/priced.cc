@@ -76,8 +76,15 @@ void PricedAttention::attend(const StageBatch& b) {
                half(profile_.collectives(b.tokens, geometry_.ranks)));
 }
 
+Duration PricedAttention::half_all_to_all(const StageBatch& b) const {
+  return half(profile_.all_to_all(b.largest_tokens, geometry_.ranks));
+}
+
 DispatchShare PricedAttention::share(const StageBatch& b, int e) {
-  if (e == 0) meter_.spend(profile_.dispatch(b.tokens, geometry_.ranks));
+  if (e == 0) {
+    meter_.spend(geometry_.lockstep ? half_all_to_all(b)
+                                    : profile_.dispatch(b.tokens, geometry_.ranks));
+  }
   DispatchShare share;
   share.unsent = b.slice.size();
   return share;
@@ -87,7 +94,7 @@ void PricedAttention::combine(const StageBatch& b) {
   for (int e = 0; e < geometry_.expert_ranks; ++e) {
     combine_rows(b.window, layout_, b.item, e, b.slice.size());  // checks the answer
   }
-  meter_.spend(profile_.add(b.tokens, geometry_.ranks));
+  meter_.spend(geometry_.lockstep ? half_all_to_all(b) : profile_.add(b.tokens, geometry_.ranks));
 }
 
 void PricedAttention::sample(const StageBatch&, int, const SequenceCommand&, ResultEntry* out) {
@@ -114,12 +121,14 @@ void PricedExperts::index(std::span<const DispatchView> views, ExpertItem& item)
     item.rank_begin.push_back(item.rank_begin.back() + view.header->tokens);
   }
   item.tokens = item.rank_begin.back();
-  receive_.spend(profile_.receive(item.tokens, geometry_.expert_ranks));
+  if (!geometry_.lockstep) {
+    receive_.spend(profile_.receive(item.tokens, geometry_.expert_ranks));
+  }
 }
 
 // How much more or less than its share of the item's rows falls on this rank's experts.
 double PricedExperts::load(const ItemId& item) const {
-  if (profile_.expert_skew_cv <= 0 || !profile_.skew_async) return 1;
+  if (profile_.expert_skew_cv <= 0 || !(geometry_.lockstep || profile_.skew_async)) return 1;
   uint64_t key = seed_;
   for (const uint64_t part : {item.seq, static_cast<uint64_t>(item.group * 64 + item.stage),
                               static_cast<uint64_t>(rank_)}) {
@@ -132,11 +141,13 @@ double PricedExperts::load(const ItemId& item) const {
 void PricedExperts::experts(ExpertPiece& piece) {
   Duration time = profile_.experts(piece.tokens, geometry_.expert_ranks);
   time.ns = static_cast<int64_t>(static_cast<double>(time.ns) * load(piece.segments[0].item->id));
-  if (!super_kernel_) time = time + Duration::seconds(profile_.launch * 1e-3);
+  if (!super_kernel_ && !geometry_.lockstep)
+    time = time + Duration::seconds(profile_.launch * 1e-3);
   compute_.spend(time);
 }
 
 void PricedExperts::narrow(const ExpertPiece& piece) {
+  if (geometry_.lockstep) return;
   for (const ExpertSegment& segment : piece.segments) {
     send_.spend(profile_.combine(segment.count, geometry_.ranks));
   }

@@ -44,6 +44,9 @@ class PricedAttention final : public AttentionCompute {
   Payload row_logits() const override { return {}; }
 
  private:
+  // In lockstep one blocking all-to-all for dispatch and combine, as long as the largest group's.
+  Duration half_all_to_all(const StageBatch& b) const;
+
   const Geometry geometry_;
   const AttentionLayout layout_;
   const CostProfile profile_;

@@ -31,7 +31,8 @@ Scheduler::Scheduler(const EngineConfig& config, const EnginePlan& plan, const M
       layout_(plan.geometry),
       port_(std::move(port)),
       tracer_(tracer),
-      policy_(scheduler_limits(*resolve_scheduling(config), plan, spec.layers)),
+      policy_(
+          make_scheduler_policy(scheduler_limits(*resolve_scheduling(config), plan, spec.layers))),
       flights_(sz(geometry_.groups * geometry_.stages)),
       lost_(sz(geometry_.groups), 0) {
   static_assert(kKvBlockTokens == kKvBlock, "policy and kernels disagree on the KV block");
@@ -73,8 +74,8 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
   const std::lock_guard lock(mutex_);
   if (fault_) return tl::unexpected<Error>(*fault_);
   const uint64_t handle = next_handle_;
-  ASAP_TRY(policy_.admit(handle, static_cast<int>(request.prompt.size()),
-                         request.sampling.max_tokens, now));
+  ASAP_TRY(policy_->admit(handle, static_cast<int>(request.prompt.size()),
+                          request.sampling.max_tokens, now));
   ++next_handle_;
   Live live;
   live.tokens = request.prompt;
@@ -88,17 +89,17 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
 
 void Scheduler::cancel(uint64_t handle) {
   const std::lock_guard lock(mutex_);
-  policy_.on_cancel(handle);
+  policy_->on_cancel(handle);
   live_.erase(handle);
 }
 
 EngineStats Scheduler::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats out = totals_;
-  out.running = policy_.running();
-  out.waiting = policy_.waiting();
-  out.waiting_tokens = policy_.waiting_tokens();
-  out.kv_usage = policy_.kv_usage();
+  out.running = policy_->running();
+  out.waiting = policy_->waiting();
+  out.waiting_tokens = policy_->waiting_tokens();
+  out.kv_usage = policy_->kv_usage();
   return out;
 }
 
@@ -118,7 +119,7 @@ int Scheduler::do_work(Instant now) {
 
 Instant Scheduler::wake_at() const {
   const std::lock_guard lock(mutex_);
-  return policy_.wake_at();
+  return policy_->wake_at();
 }
 
 int Scheduler::collect(Instant now) {
@@ -157,7 +158,7 @@ void Scheduler::read_result(int group, int stage, Instant now) {
     on_token(entry, logits, now);
   }
   f.running = false;
-  policy_.on_batch_done(group, stage);
+  policy_->on_batch_done(group, stage);
   TraceEvent event;
   event.batch = f.trace_id;
   event.op = TraceOp::batch;
@@ -220,14 +221,14 @@ void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant 
   if (live.generated == 1)
     totals_.prompt_tokens += static_cast<int64_t>(live.request.prompt.size());
   ++totals_.generation_tokens;
-  policy_.on_sampled(entry.sequence, finished);
+  policy_->on_sampled(entry.sequence, finished);
   events_.push_back({live.on_token, std::move(event)});
   if (finished) live_.erase(found);
 }
 
 int Scheduler::launch(Instant now) {
   int done = 0;
-  while (const auto plan = policy_.next(now)) {
+  while (const auto plan = policy_->next(now)) {
     Flight& f = flight(plan->group, plan->stage);
     ++f.batch;
     f.trace_id = next_trace_id_++;
@@ -239,7 +240,7 @@ int Scheduler::launch(Instant now) {
       if (live.started.ns == 0) live.started = now;
     }
     send_command(*plan, f);
-    ++totals_.batches;
+    totals_.batches += plan->pieces.empty() ? 0 : 1;
     ++done;
   }
   return done;
@@ -261,7 +262,7 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
                        0,
                        f.trace_id};
   for (const BatchPiece& piece : plan.pieces) {
-    command.blocks += static_cast<int32_t>(policy_.blocks(piece.sequence).size());
+    command.blocks += static_cast<int32_t>(policy_->blocks(piece.sequence).size());
     command.samples += piece.sample ? 1 : 0;
   }
   append(&command, sizeof(command));
@@ -275,7 +276,7 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
     s.past = piece.past;
     s.tokens = piece.tokens;
     s.prompt = static_cast<int32_t>(live.request.prompt.size());
-    s.blocks = static_cast<int32_t>(policy_.blocks(piece.sequence).size());
+    s.blocks = static_cast<int32_t>(policy_->blocks(piece.sequence).size());
     s.sample = piece.sample ? 1 : 0;
     s.logprobs = p.logprobs;
     s.logits_row = piece.sample && p.want_logits && live.generated == 0 ? logits_rows++ : -1;
@@ -285,7 +286,7 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
     append(&s, sizeof(s));
   }
   for (const BatchPiece& piece : plan.pieces) {
-    const auto blocks = policy_.blocks(piece.sequence);
+    const auto blocks = policy_->blocks(piece.sequence);
     append(blocks.data(), blocks.size_bytes());
   }
   for (const BatchPiece& piece : plan.pieces) {
@@ -336,17 +337,23 @@ void Scheduler::fail_sequences(const std::vector<uint64_t>& sequences, const Err
 }
 
 // Requests that live in the group end; with no group left, so do the waiting ones, and no more are
-// taken.
+// taken. In lockstep no group goes on without the others.
 void Scheduler::give_up(int group, const Error& error, Instant now) {
+  const int first = geometry_.lockstep ? 0 : group;
+  const int last = geometry_.lockstep ? geometry_.groups - 1 : group;
+  for (int g = first; g <= last; ++g) lose(g, error, now);
+}
+
+void Scheduler::lose(int group, const Error& error, Instant now) {
   if (lost_[sz(group)] != 0) return;
   lost_[sz(group)] = 1;
   for (int r = 0; r < geometry_.stages; ++r) flight(group, r).running = false;
-  fail_sequences(policy_.on_group_lost(group), error, now);
+  fail_sequences(policy_->on_group_lost(group), error, now);
   if (std::find(lost_.begin(), lost_.end(), 0) != lost_.end()) return;
   fault_ = error;
   std::vector<uint64_t> waiting;
   for (const auto& [id, live] : live_) waiting.push_back(id);
-  for (const uint64_t id : waiting) policy_.on_cancel(id);
+  for (const uint64_t id : waiting) policy_->on_cancel(id);
   fail_sequences(waiting, error, now);
 }
 

@@ -74,6 +74,7 @@ class Scheduler final : public Agent {
   void watch(Instant now);
   void fail_sequences(const std::vector<uint64_t>& sequences, const Error& error, Instant now);
   void give_up(int group, const Error& error, Instant now);
+  void lose(int group, const Error& error, Instant now);
   Status validate(const EngineRequest& request) const;
 
   const Geometry geometry_;
@@ -88,7 +89,7 @@ class Scheduler final : public Agent {
   std::function<std::string()> describe_;
 
   mutable std::mutex mutex_;  // guards what follows
-  SchedulerPolicy policy_;
+  std::unique_ptr<SchedulerPolicy> policy_;
   std::unordered_map<uint64_t, Live> live_;
   std::vector<Flight> flights_;  // [D·R]
   std::vector<uint8_t> lost_;    // [D]

@@ -21,10 +21,32 @@ Status check_names(const EngineConfig& c) {
     return fail(Code::invalid, "{} is \"{}\"; it must be one of {}", flag, value,
                 fmt::join(names, ", "));
   };
-  ASAP_TRY(one_of("--scheduler", c.scheduler, {"asap", "paper"}));
+  ASAP_TRY(one_of("--scheduler", c.scheduler, {"asap", "paper", "default", "chunked"}));
   ASAP_TRY(one_of("--pairing", c.pairing, {"", "refill", "paper"}));
   ASAP_TRY(one_of("--queue-order", c.queue_order, {"", "aged", "fcfs"}));
   return one_of("--expert-order", c.expert_order, {"", "round_robin", "oldest", "merge"});
+}
+
+// Of resolved choices.
+Status check_lockstep(const EngineConfig& config) {
+  if (!in_lockstep(config)) return {};
+  if (config.stages != 1) {
+    return fail(
+        Code::invalid,
+        "--stages is {}; with --scheduler {} a group has one batch at a time: leave --stages "
+        "out or give 1",
+        config.stages, config.scheduler);
+  }
+  const int devices = config.data_parallel_size * config.tensor_parallel_size;
+  if (config.num_moe_ranks != devices) {
+    return fail(Code::invalid,
+                "--num-moe-ranks is {}, but --scheduler {} puts the experts on the {} attention "
+                "devices (--data-parallel-size {} x --tensor-parallel-size {}): leave "
+                "--num-moe-ranks out or give {}",
+                config.num_moe_ranks, config.scheduler, devices, config.data_parallel_size,
+                config.tensor_parallel_size, devices);
+  }
+  return {};
 }
 
 }  // namespace
@@ -33,16 +55,18 @@ Result<EngineConfig> resolve_scheduling(EngineConfig c) {
   ASAP_TRY(check_names(c));
   const bool paper = c.scheduler == "paper";
   const std::string none;
-  choose(c.stages, 0, paper ? 2 : 3);
-  choose(c.max_num_batched_tokens, 0, paper ? 32768 : 16384);
+  const bool lockstep = in_lockstep(c);
+  choose(c.num_moe_ranks, 0, lockstep ? c.data_parallel_size * c.tensor_parallel_size : 1);
+  choose(c.stages, 0, lockstep ? 1 : paper ? 2 : 3);
+  choose(c.max_num_batched_tokens, 0, lockstep ? 3072 : 2048);
   choose(c.pairing, none, std::string(paper ? "paper" : "refill"));
-  choose(c.queue_order, none, std::string(paper ? "fcfs" : "aged"));
+  choose(c.queue_order, none, std::string(paper || lockstep ? "fcfs" : "aged"));
   choose(c.expert_order, none, std::string("round_robin"));
   choose(c.queue_kappa, -1.0, 4.0);
-  choose(c.batch_wait_ms, -1, 30);
+  choose(c.batch_wait_ms, -1, c.scheduler == "default" ? 60 : lockstep ? 0 : 30);
   choose(c.partner_wait_ms, -1, paper ? 40 : 0);
   choose(c.exclusive_tokens, -1, paper ? 16384 : 0);
-  choose(c.chain_prefill, -1, paper ? 0 : 1);
+  choose(c.chain_prefill, -1, paper || lockstep ? 0 : 1);
   choose(c.max_shared_batch_tokens, -1, paper ? 12288 : 0);
   if (!c.length_aware_batching) {
     c.exclusive_tokens = 0;
@@ -54,6 +78,7 @@ Result<EngineConfig> resolve_scheduling(EngineConfig c) {
     return fail(Code::invalid,
                 "--chain-prefill needs --pairing refill: the paper's pairs start together");
   }
+  ASAP_TRY(check_lockstep(c));
   return c;
 }
 
@@ -71,18 +96,21 @@ SchedulerLimits scheduler_limits(const EngineConfig& config, const EnginePlan& p
   limits.cost = plan.cost;
   limits.pairing = config.pairing == "paper" ? Pairing::paper : Pairing::refill;
   limits.exclusive_tokens = config.exclusive_tokens;
-  limits.max_shared_tokens = config.max_shared_batch_tokens > 0
-                                 ? std::min(config.max_shared_batch_tokens, limits.max_batch_tokens)
-                                 : limits.max_batch_tokens;
+  limits.lockstep = plan.geometry.lockstep;
+  limits.cut_to_share = config.scheduler == "chunked";
+  const int shared = config.scheduler == "default" ? config.max_num_batched_tokens
+                                                   : config.max_shared_batch_tokens;
+  limits.max_shared_tokens =
+      shared > 0 ? std::min(shared, limits.max_batch_tokens) : limits.max_batch_tokens;
   limits.share_backlog = config.length_aware_batching;
   limits.chain = config.chain_prefill == 1;
   limits.split_lone_tokens = config.split_lone_tokens >= 0 ? config.split_lone_tokens
-                             : config.scheduler == "paper" ? 0
+                             : !limits.chain               ? 0
                                                            : std::max(2, plan.knee_tokens / 2);
   if (config.queue_order == "aged") {
     limits.kappa_ns = config.profile.empty()
                           ? config.queue_kappa * static_cast<double>(kFullBatch.ns) /
-                                (limits.cost.token * limits.max_batch_tokens)
+                                (limits.cost.token * limits.max_shared_tokens)
                           : config.queue_kappa * 1e9 * layers;
   }
   return limits;

@@ -5,6 +5,9 @@
 //          cut or alone ride on several stages
 //   paper  the paper's: two stages that start together, long prompts alone in their group, waits
 //          for the knee and for a partner, first come first served
+//   default, chunked  the synchronous engines (docs/engines.md): one stage, experts on the
+//   attention
+//          devices, first come first served
 #pragma once
 
 #include "asap/base/result.h"

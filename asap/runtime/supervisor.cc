@@ -70,7 +70,9 @@ Result<std::unique_ptr<Supervisor>> Supervisor::start(const EngineConfig& config
   }
   ASAP_ASSIGN(out->link_, platform.make_process_link(g, out->window_fds_));
   out->workers_.resize(static_cast<size_t>(g.devices()));
-  for (int device = 1; device < g.devices(); ++device) ASAP_TRY(out->spawn(device));
+  for (int device = 1; device < g.devices(); ++device) {
+    if (host_device(g, device) == device) ASAP_TRY(out->spawn(device));
+  }
   ASAP_TRY(out->wait_ready(progress, interrupted));
   return out;
 }
@@ -183,7 +185,7 @@ std::vector<PeerStatus> Supervisor::peers() const {
     } else {
       peer.moe_rank = device - expert_device(g, 0);
     }
-    const Worker* worker = workers_[static_cast<size_t>(device)].get();
+    const Worker* worker = workers_[static_cast<size_t>(host_device(g, device))].get();
     if (worker == nullptr) continue;
     peer.pid = worker->pid;
     peer.epoch = 1;

@@ -1,4 +1,5 @@
-// Supervisor: starts one worker process per device, watches them, and stops them. It owns the
+// Supervisor: starts one worker process per device (in lockstep: per pair of attention and expert
+// rank), watches them, and stops them. It owns the
 // shared memory of the instance; as memfds, it vanishes with the last process however that dies.
 #pragma once
 
@@ -54,7 +55,8 @@ class Supervisor {
   std::unique_ptr<Control> control_;
   std::vector<int> window_fds_;  // [devices]
   std::unique_ptr<Link> link_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // [devices], null for the front
+  // [devices], null for the front and for a rank that another one's process runs.
+  std::vector<std::unique_ptr<Worker>> workers_;
 };
 
 }  // namespace asap

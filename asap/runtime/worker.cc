@@ -30,9 +30,19 @@ struct Device {
   std::unique_ptr<Team> team;
   std::unique_ptr<Ops> ops;
 
+  // In lockstep: the expert rank in the same process as the attention rank `index`; else `index`.
+  int guest() const {
+    const Geometry& g = plan.geometry;
+    return g.lockstep ? index + g.groups * g.ranks : index;
+  }
   WorkerSlot& slot() { return control->worker(index); }
-  void set_state(WorkerState state) { slot().state.store(static_cast<uint32_t>(state)); }
-  Tracer tracer(int agent) { return {control->ring(index, agent), &monotonic_now}; }
+  void set_state(WorkerState state) {
+    for (const int device : {index, guest()}) {
+      control->worker(device).state.store(static_cast<uint32_t>(state));
+    }
+  }
+  Tracer tracer(int agent, int device) { return {control->ring(device, agent), &monotonic_now}; }
+  Tracer tracer(int agent) { return tracer(agent, index); }
   // First core of this device, when every agent has one.
   std::vector<int> cpus(int first, int count) const {
     if (plan.cores_short) return {};
@@ -59,6 +69,10 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
                 "no such worker in this instance: check --group and --tp-rank, or "
                 "--moe-rank");
   }
+  if (host_device(g, device->index) != device->index) {
+    return fail(Code::invalid, "in lockstep {} is part of the worker of {}",
+                device_name(g, device->index), device_name(g, host_device(g, device->index)));
+  }
   ASAP_TRY(compare(g, device->plan.geometry, device_name(g, device->index)));
   std::vector<int> fds;
   for (int i = 0; i < g.devices(); ++i) fds.push_back(kFirstWindowFd + i);
@@ -79,13 +93,31 @@ RunOptions run_options(Device& device, Agent& agent, int cpu) {
   return options;
 }
 
+std::unique_ptr<AttentionAgent> make_attention(Device& device, const WorkerRole& role,
+                                               std::shared_ptr<const AttentionWeights> weights) {
+  const Geometry& g = device.plan.geometry;
+  auto rows = std::make_unique<AttentionRows>(g, role.tp_rank, std::move(weights),
+                                              device.plan.kv_blocks, *device.ops);
+  return std::make_unique<AttentionAgent>(g, device.spec, role.group, role.tp_rank, std::move(rows),
+                                          device.link->attach(device.index), device.tracer(0));
+}
+
+std::unique_ptr<ExpertRank> make_expert(Device& device, int rank,
+                                        std::shared_ptr<const ExpertWeights> weights) {
+  const Geometry& g = device.plan.geometry;
+  const int index = expert_device(g, rank);
+  const Tracer tracers[] = {device.tracer(0, index), device.tracer(1, index),
+                            device.tracer(2, index)};
+  auto rows = std::make_unique<ExpertRows>(g, std::move(weights), *device.ops);
+  rows->count_rows(&device.control->worker(index).expert_rows);
+  return std::make_unique<ExpertRank>(g, rank, std::move(rows), *device.link, device.plan.queue,
+                                      tracers);
+}
+
 void run_attention(Device& device, const WorkerRole& role,
                    std::shared_ptr<const AttentionWeights> weights) {
-  const Geometry& g = device.plan.geometry;
-  AttentionAgent agent(g, device.spec, role.group, role.tp_rank,
-                       std::make_unique<AttentionRows>(g, role.tp_rank, std::move(weights),
-                                                       device.plan.kv_blocks, *device.ops),
-                       device.link->attach(device.index), device.tracer(0));
+  const auto attention = make_attention(device, role, std::move(weights));
+  AttentionAgent& agent = *attention;
   device.set_state(WorkerState::ready);
   Agent* const agents[] = {&agent};
   run_agents(agents, device.link->doorbell(device.index), device.control->stop(),
@@ -95,11 +127,8 @@ void run_attention(Device& device, const WorkerRole& role,
 // Three agents on three threads, or on one where cores are short.
 void run_expert(Device& device, const WorkerRole& role,
                 std::shared_ptr<const ExpertWeights> weights) {
-  const Tracer tracers[] = {device.tracer(0), device.tracer(1), device.tracer(2)};
-  const Geometry& g = device.plan.geometry;
-  ExpertRank rank(g, role.moe_rank,
-                  std::make_unique<ExpertRows>(g, std::move(weights), *device.ops), *device.link,
-                  device.plan.queue, tracers);
+  const auto expert = make_expert(device, role.moe_rank, std::move(weights));
+  ExpertRank& rank = *expert;
   device.set_state(WorkerState::ready);
   const std::atomic<uint32_t>& stop = device.control->stop();
   Doorbell& bell = device.link->doorbell(device.index);
@@ -127,22 +156,44 @@ void run_expert(Device& device, const WorkerRole& role,
   send.join();
 }
 
+// Both on one thread with one team: in lockstep they never have work at the same time.
+void run_lockstep(Device& device, const WorkerRole& role,
+                  std::shared_ptr<const AttentionWeights> attention_weights,
+                  std::shared_ptr<const ExpertWeights> expert_weights) {
+  const auto attention = make_attention(device, role, std::move(attention_weights));
+  const auto expert = make_expert(device, device.index - 1, std::move(expert_weights));
+  device.set_state(WorkerState::ready);
+  Agent* const agents[] = {attention.get(), &expert->receive(), &expert->compute(),
+                           &expert->send()};
+  run_agents(agents, device.link->doorbell(device.index), device.control->stop(),
+             run_options(device, *attention, device.first_cpu()));
+}
+
 Status load_and_run(Device& device, const WorkerRole& role) {
   ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(device.config), device.spec));
   device.set_state(WorkerState::loading);
-  const auto progress = [&](int layers) {
-    device.slot().layers_done.store(layers);
-    weights.checkpoint.release();
+  const Geometry& g = device.plan.geometry;
+  const auto progress_of = [&](int index) {
+    return [&, index](int layers) {
+      device.control->worker(index).layers_done.store(layers);
+      weights.checkpoint.release();
+    };
   };
-  if (role.attention) {
-    run_attention(
-        device, role,
-        load_attention_weights(device.spec, weights.checkpoint, weights.views, role.tp_rank,
-                               device.plan.geometry.ranks, *device.ops, progress));
+  const auto experts = [&](int rank) {
+    return load_expert_weights(device.spec, weights.views, rank, g.expert_ranks, *device.ops,
+                               progress_of(device.guest()));
+  };
+  if (!role.attention) {
+    run_expert(device, role, experts(role.moe_rank));
+    return {};
+  }
+  auto attention =
+      load_attention_weights(device.spec, weights.checkpoint, weights.views, role.tp_rank, g.ranks,
+                             *device.ops, progress_of(device.index));
+  if (g.lockstep) {
+    run_lockstep(device, role, std::move(attention), experts(device.index - 1));
   } else {
-    run_expert(device, role,
-               load_expert_weights(device.spec, weights.views, role.moe_rank,
-                                   device.plan.geometry.expert_ranks, *device.ops, progress));
+    run_attention(device, role, std::move(attention));
   }
   return {};
 }

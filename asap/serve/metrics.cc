@@ -9,6 +9,7 @@
 #include <array>
 #include <mutex>
 #include <string_view>
+#include <vector>
 
 namespace asap {
 namespace {
@@ -25,6 +26,13 @@ const Histogram::BucketBoundaries kFirstTokenBuckets = {
 const Histogram::BucketBoundaries kLatencyBuckets = {
     0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,  20.0,
     30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
+
+// Those of RowHistogram: 0, 1, 2, 4, 8, ...
+Histogram::BucketBoundaries row_buckets() {
+  Histogram::BucketBoundaries bounds{0};
+  for (int b = 1; b < kRowBuckets - 1; ++b) bounds.push_back(static_cast<double>(1 << (b - 1)));
+  return bounds;
+}
 
 // 1, 2, 5, 10, 20, 50, ... up to `last`.
 Histogram::BucketBoundaries one_two_five(int last) {
@@ -54,9 +62,11 @@ struct Metrics::Impl {
   Histogram& end_to_end;
   Histogram& queued;
   Histogram& request_prompt_tokens;
+  Histogram& expert_rows;
   std::array<Counter*, kOutcomes.size()> outcomes;
 
   std::mutex scrape;  // counters follow the engine's totals by difference
+  RowCounts rows_seen;
 
   Impl(const std::string& model, int max_model_len)
       : labels{{"model_name", model}},
@@ -72,7 +82,9 @@ struct Metrics::Impl {
         queued(histogram("asap:request_queue_time_seconds", "From acceptance to the first batch.",
                          kLatencyBuckets)),
         request_prompt_tokens(histogram("asap:request_prompt_tokens", "Prompt tokens per request.",
-                                        one_two_five(max_model_len))) {
+                                        one_two_five(max_model_len))),
+        expert_rows(histogram("asap:expert_rows", "Rows that an expert got in one work item.",
+                              row_buckets())) {
     auto& family = prometheus::BuildCounter()
                        .Name("asap:request_success_total")
                        .Help("Requests that ended, by reason.")
@@ -81,6 +93,15 @@ struct Metrics::Impl {
     for (size_t i = 0; i < kOutcomes.size(); ++i) {
       outcomes[i] = &family.Add({{"finished_reason", std::string(kOutcomes[i])}});
     }
+  }
+
+  void follow_rows(const RowCounts& now) {
+    std::vector<double> more(kRowBuckets);
+    for (size_t b = 0; b < more.size(); ++b) {
+      more[b] = static_cast<double>(now.buckets[b] - rows_seen.buckets[b]);
+    }
+    expert_rows.ObserveMultiple(more, static_cast<double>(now.rows - rows_seen.rows));
+    rows_seen = now;
   }
 
   Gauge& gauge(const char* name, const char* help) {
@@ -128,6 +149,7 @@ std::string Metrics::text(const EngineStats& stats) {
   };
   follow(impl_->prompt_tokens, stats.prompt_tokens);
   follow(impl_->generation_tokens, stats.generation_tokens);
+  impl_->follow_rows(stats.expert_rows);
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 

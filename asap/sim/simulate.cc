@@ -5,6 +5,7 @@
 #include "asap/runtime/clock.h"
 #include "asap/runtime/control.h"
 #include "asap/runtime/profile.h"
+#include "asap/runtime/scheduling.h"
 #include "asap/runtime/tracks.h"
 
 namespace asap {
@@ -126,6 +127,10 @@ Result<EngineConfig> simulated_config(EngineConfig config, const std::vector<Arr
     }
   }
   config.load_format = "dummy";
+  if (config.max_num_batched_tokens == 0 && !in_lockstep(config)) {
+    config.max_num_batched_tokens = config.scheduler == "paper" ? 32768 : 16384;
+  }
+  ASAP_ASSIGN(config, resolve_scheduling(std::move(config)));
   int longest = 1;
   for (const Arrival& a : workload) {
     longest = std::max(longest, a.prompt_tokens + std::max(1, a.output_tokens));

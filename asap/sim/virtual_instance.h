@@ -60,7 +60,7 @@ class VirtualInstance {
     Agent* agent = nullptr;
     int device = 0;
     int stream = 0;
-    std::vector<int> mates;  // agents of the device to be woken with it
+    std::vector<int> mates;                // agents of the device to be woken with it
     Instant last_wake = Instant::never();  // added to the queue last, not yet served
   };
 

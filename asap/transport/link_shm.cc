@@ -24,7 +24,8 @@ struct Mapping {
 
 class ShmPort final : public Port {
  public:
-  ShmPort(const std::vector<Mapping>& windows, int device) : windows_(windows), device_(device) {}
+  ShmPort(const std::vector<Mapping>& windows, const Geometry& geometry, int device)
+      : windows_(windows), geometry_(geometry), device_(device) {}
 
   void put(int device, uint64_t offset, const void* data, uint64_t bytes) override {
     const Mapping& window = mapped(device);
@@ -38,7 +39,7 @@ class ShmPort final : public Port {
     CHECK(offset + sizeof(value) <= window.bytes, "flag at {} leaves window {} of {}", offset,
           device, window.bytes);
     store_flag(window.base + offset, value);
-    reinterpret_cast<Doorbell*>(window.base)->ring();
+    reinterpret_cast<Doorbell*>(mapped(host_device(geometry_, device)).base)->ring();
   }
 
   std::byte* window() override { return mapped(device_).base; }
@@ -51,21 +52,25 @@ class ShmPort final : public Port {
     return window;
   }
   const std::vector<Mapping>& windows_;
+  const Geometry& geometry_;
   int device_;
 };
 
 class ShmLink final : public Link {
  public:
-  explicit ShmLink(std::vector<Mapping> windows) : windows_(std::move(windows)) {}
+  ShmLink(const Geometry& geometry, std::vector<Mapping> windows)
+      : geometry_(geometry), windows_(std::move(windows)) {}
   std::unique_ptr<Port> attach(int device) override {
-    return std::make_unique<ShmPort>(windows_, device);
+    return std::make_unique<ShmPort>(windows_, geometry_, device);
   }
   Doorbell& doorbell(int device) override {
-    return *reinterpret_cast<Doorbell*>(windows_[static_cast<size_t>(device)].base);
+    const auto host = static_cast<size_t>(host_device(geometry_, device));
+    return *reinterpret_cast<Doorbell*>(windows_[host].base);
   }
   Instant deliver(Instant) override { return Instant::never(); }
 
  private:
+  const Geometry geometry_;
   std::vector<Mapping> windows_;
 };
 
@@ -85,7 +90,7 @@ Result<std::unique_ptr<Link>> make_link_shm(const Geometry& geometry, const std:
     windows[device].base = static_cast<std::byte*>(base);
     windows[device].bytes = bytes;
   }
-  return std::unique_ptr<Link>(std::make_unique<ShmLink>(std::move(windows)));
+  return std::unique_ptr<Link>(std::make_unique<ShmLink>(geometry, std::move(windows)));
 }
 
 }  // namespace asap

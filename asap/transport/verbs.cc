@@ -1,5 +1,8 @@
 #include "asap/transport/verbs.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "asap/base/check.h"
 
 namespace asap {
@@ -156,6 +159,34 @@ bool group_ready(const std::byte* window, const AttentionLayout& layout, const A
     if (load_flag(at(window, area.flag(layout.peer_slot(stage, rank)))) != flag) return false;
   }
   return true;
+}
+
+void barrier_send(Port& port, const Geometry& g, const Area& area, int from, uint64_t flag,
+                  int32_t tokens) {
+  for (int to = 0; to < g.groups * g.ranks; ++to) {
+    const int device = attention_device(g, 0, 0) + to;
+    if (area.payload_bytes() > 0) port.put(device, area.payload(from), &tokens, sizeof(tokens));
+    port.put_flag(device, area.flag(from), flag);
+  }
+}
+
+bool barrier_ready(const std::byte* window, const Geometry& g, const Area& area, uint64_t flag) {
+  for (int from = 0; from < g.groups * g.ranks; ++from) {
+    if (load_flag(at(window, area.flag(from))) != flag) return false;
+  }
+  return true;
+}
+
+int32_t barrier_largest(const std::byte* window, const Geometry& g, const Area& area) {
+  int32_t largest = 0;
+  for (int from = 0; from < g.groups * g.ranks; ++from) {
+    int32_t tokens = 0;
+    std::memcpy(&tokens, at(window, area.payload(from)), sizeof(tokens));
+    CHECK(tokens >= 0 && tokens <= g.max_batch_tokens, "rank {} enters with {} tokens", from,
+          tokens);
+    largest = std::max(largest, tokens);
+  }
+  return largest;
 }
 
 }  // namespace asap

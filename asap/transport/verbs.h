@@ -84,4 +84,13 @@ void group_put(Port& port, const Geometry& g, const AttentionLayout& layout, con
 bool group_ready(const std::byte* window, const AttentionLayout& layout, const Area& area,
                  int ranks, int stage, uint64_t flag);
 
+// Barriers of a lockstep instance: rank `from` (of D·T, by group) tells every attention rank that
+// it is there, and how many tokens its group's batch has.
+void barrier_send(Port& port, const Geometry& g, const Area& area, int from, uint64_t flag,
+                  int32_t tokens);
+// Whether every attention rank's flag shows `flag`.
+bool barrier_ready(const std::byte* window, const Geometry& g, const Area& area, uint64_t flag);
+// Tokens of the largest batch, once the area `enter` is ready.
+int32_t barrier_largest(const std::byte* window, const Geometry& g, const Area& area);
+
 }  // namespace asap

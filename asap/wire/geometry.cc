@@ -26,6 +26,7 @@ Status compare(const Geometry& front, const Geometry& peer, const std::string& w
       {"logits rows", front.logits_rows, peer.logits_rows},
       {"activation dtype", static_cast<int64_t>(front.activation),
        static_cast<int64_t>(peer.activation)},
+      {"lockstep", front.lockstep ? 1 : 0, peer.lockstep ? 1 : 0},
   };
   for (const auto& field : fields) {
     if (field.front != field.peer) {

@@ -31,6 +31,9 @@ struct Geometry {
   int32_t index_topk = 0;          // DSA: keys selected per token; 0 = dense attention
   int32_t logits_rows = 0;         // full logits rows a result may carry (0 when serving)
   DType activation = DType::bf16;  // rows on the wire and in the KV cache: bf16 or f32
+  // Synchronous engines: attention rank i and expert rank i are one worker (D·T = E), R is 1, and
+  // all attention ranks meet before and after the experts of a layer.
+  bool lockstep = false;
 
   int devices() const { return 1 + groups * ranks + expert_ranks; }
   // Tokens of a batch's slice on one rank, at most (ceil(S/T)).
@@ -54,6 +57,12 @@ inline int attention_device(const Geometry& g, int group, int rank) {
 }
 inline int expert_device(const Geometry& g, int expert_rank) {
   return 1 + g.groups * g.ranks + expert_rank;
+}
+// The device whose process runs this one, and on whose doorbell it sleeps: itself, but in lockstep
+// an expert rank lives with the attention rank of its number.
+inline int host_device(const Geometry& g, int device) {
+  const bool guest = g.lockstep && device >= expert_device(g, 0);
+  return guest ? device - g.groups * g.ranks : device;
 }
 // "front", "attention g0 t1", "moe e2": the names used in logs, traces and errors.
 std::string device_name(const Geometry& g, int device);

@@ -59,6 +59,9 @@ AttentionLayout::AttentionLayout(const Geometry& g)
   logits = add("logits", seqs * u(g.vocab_slice()) * sizeof(float), peers);
   combine_rows_at = align(sizeof(CombineHeader));
   combine = add("combine", combine_rows_at + slice * g.row_bytes(), g.stages * g.expert_ranks);
+  if (!g.lockstep) return;
+  enter = add("enter", sizeof(int32_t), g.groups * g.ranks);
+  leave = add("leave", 0, g.groups * g.ranks);
 }
 
 FrontLayout::FrontLayout(const Geometry& g) : stages_(g.stages) {

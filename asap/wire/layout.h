@@ -8,7 +8,9 @@
 //   - dispatch(l+1) of a stage follows the combine of l, which answers dispatch(l);
 //   - gather(l+1) to a peer follows that peer's reduce(l), sent after it consumed gather(l);
 //   likewise the others;
-//   - a command follows the result of the stage's previous batch.
+//   - a command follows the result of the stage's previous batch;
+//   - enter(l+1) of a lockstep rank follows everybody's leave(l), sent after they had seen
+//   enter(l).
 #pragma once
 
 #include <atomic>
@@ -96,6 +98,9 @@ class AttentionLayout : public Layout {
   Area logits;  // [stages·T] a peer's vocabulary slice of the logits (used in rank 0's window)
   Area combine;  // [stages·E] CombineHeader · partial results[slice], in the order of the dispatch
   uint64_t combine_rows_at;
+  // Lockstep only. [D·T] a rank of the instance is about to dispatch: int32 tokens of its group's
+  // batch; and has added the experts' answers.
+  Area enter, leave;
 
  private:
   int ranks_, expert_ranks_;

@@ -98,6 +98,22 @@ TEST(Geometry, DeviceNamesRoundTrip) {
   EXPECT_EQ(expert_device(g, 2) + 1, g.devices());
 }
 
+TEST(Lockstep, RanksMeetInAreasOfTheirOwnAndShareAProcess) {
+  Geometry g = geometry(3, 2, 6, 1);
+  EXPECT_EQ(AttentionLayout(g).areas().size(), 7u);
+  EXPECT_EQ(host_device(g, expert_device(g, 5)), expert_device(g, 5));
+  g.lockstep = true;
+  const AttentionLayout layout(g);
+  expect_disjoint(layout);
+  EXPECT_EQ(layout.enter.slots, 6);
+  EXPECT_EQ(layout.leave.slots, 6);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(host_device(g, expert_device(g, i)), 1 + i);
+    EXPECT_EQ(host_device(g, 1 + i), 1 + i);
+  }
+  EXPECT_EQ(host_device(g, kFrontDevice), kFrontDevice);
+}
+
 TEST(Flag, CarriesEpochAndSequence) {
   alignas(8) std::byte word[8] = {};
   EXPECT_EQ(load_flag(word), 0u);
