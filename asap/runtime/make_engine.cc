@@ -238,8 +238,14 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
   const int cores = static_cast<int>(available_cpus().size());
   if (options.in_process && resolved.threads_per_device == 0) resolved.threads_per_device = cores;
   ASAP_ASSIGN(const EnginePlan plan, make_plan(resolved, spec, cores));
+  const bool priced = resolved.ops == "priced";
+  if (priced && options.in_process) {
+    return fail(Code::invalid,
+                "--ops priced with --in-process: priced kernels sleep, and one thread would sleep "
+                "for all devices; leave --in-process out, or use asap simulate");
+  }
   // Checked here, before a worker exists or memory is taken.
-  {
+  if (!priced) {
     ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(resolved), spec));
     ASAP_TRY(check_values(weights.checkpoint, weights.views));
   }

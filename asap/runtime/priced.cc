@@ -58,8 +58,7 @@ std::unique_ptr<Meter> make_sleep_meter(double scale) {
 
 // ---------------------------------------------------------------- attention
 
-PricedAttention::PricedAttention(const Geometry& geometry, int, const CostProfile& profile,
-                                 Meter& meter)
+PricedAttention::PricedAttention(const Geometry& geometry, const CostProfile& profile, Meter& meter)
     : geometry_(geometry), layout_(geometry), profile_(profile), meter_(meter) {}
 
 void PricedAttention::begin(const StageBatch&) {

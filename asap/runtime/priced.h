@@ -24,7 +24,7 @@ std::unique_ptr<Meter> make_sleep_meter(double scale);
 
 class PricedAttention final : public AttentionCompute {
  public:
-  PricedAttention(const Geometry& geometry, int rank, const CostProfile& profile, Meter& meter);
+  PricedAttention(const Geometry& geometry, const CostProfile& profile, Meter& meter);
 
   void begin(const StageBatch& b) override;
   Payload project(const StageBatch& b) override;

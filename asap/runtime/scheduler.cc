@@ -26,6 +26,9 @@ Scheduler::Scheduler(const EngineConfig& config, const EnginePlan& plan, const M
     : geometry_(plan.geometry),
       max_model_len_(plan.max_model_len),
       watchdog_(Duration::seconds(config.watchdog_timeout_s)),
+      front_cost_(config.ops == "priced"
+                      ? Duration::seconds(plan.profile.request * 1e-3 * config.time_scale)
+                      : Duration{0}),
       eos_ids_(spec.eos_ids),
       attention_layout_(plan.geometry),
       layout_(plan.geometry),
@@ -74,15 +77,19 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
   const std::lock_guard lock(mutex_);
   if (fault_) return tl::unexpected<Error>(*fault_);
   const uint64_t handle = next_handle_;
-  ASAP_TRY(policy_->admit(handle, static_cast<int>(request.prompt.size()),
-                          request.sampling.max_tokens, now));
+  if (front_cost_.ns == 0) {
+    ASAP_TRY(policy_->admit(handle, static_cast<int>(request.prompt.size()),
+                            request.sampling.max_tokens, now));
+  } else {
+    entering_.push_back(handle);
+  }
   ++next_handle_;
   Live live;
   live.tokens = request.prompt;
   live.request = std::move(request);
   live.on_token = std::move(on_token);
   live.arrived = now;
-  live.covered = now;
+  live.covered = now + front_cost_;
   live_.emplace(handle, std::move(live));
   return handle;
 }
@@ -119,7 +126,9 @@ int Scheduler::do_work(Instant now) {
 
 Instant Scheduler::wake_at() const {
   const std::lock_guard lock(mutex_);
-  return policy_->wake_at();
+  const auto next = entering_.empty() ? live_.end() : live_.find(entering_.front());
+  return std::min(policy_->wake_at(),
+                  next == live_.end() ? Instant::never() : next->second.covered);
 }
 
 int Scheduler::collect(Instant now) {
@@ -176,7 +185,7 @@ void Scheduler::account(const Flight& f, const BatchTimes& t, Instant now) {
     Live& live = found->second;
     const Instant from = std::max(f.sent, live.covered);
     live.times.queueing_ns += (from - live.covered).ns;
-    live.covered = now;
+    live.covered = now + front_cost_;
     if (now <= f.sent) continue;
     const double share =
         static_cast<double>((now - from).ns) / static_cast<double>((now - f.sent).ns);
@@ -226,7 +235,24 @@ void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant 
   if (finished) live_.erase(found);
 }
 
+// What the front has done its part for.
+void Scheduler::enter(Instant now) {
+  while (!entering_.empty()) {
+    const uint64_t handle = entering_.front();
+    const auto found = live_.find(handle);
+    if (found != live_.end()) {
+      if (found->second.covered > now) return;
+      const EngineRequest& request = found->second.request;
+      const Status admitted = policy_->admit(handle, static_cast<int>(request.prompt.size()),
+                                             request.sampling.max_tokens, found->second.covered);
+      if (!admitted) fail_sequences({handle}, admitted.error(), now);
+    }
+    entering_.pop_front();
+  }
+}
+
 int Scheduler::launch(Instant now) {
+  enter(now);
   int done = 0;
   while (const auto plan = policy_->next(now)) {
     Flight& f = flight(plan->group, plan->stage);

@@ -69,6 +69,7 @@ class Scheduler final : public Agent {
   void read_result(int group, int stage, Instant now);
   void account(const Flight& flight, const BatchTimes& times, Instant now);
   void on_token(const ResultEntry& entry, const float* logits, Instant now);
+  void enter(Instant now);
   int launch(Instant now);
   void send_command(const BatchPlan& plan, Flight& flight);
   void watch(Instant now);
@@ -80,6 +81,7 @@ class Scheduler final : public Agent {
   const Geometry geometry_;
   const int max_model_len_;
   const Duration watchdog_;
+  const Duration front_cost_;  // priced kernels: what the front does before a request can run
   const std::vector<int> eos_ids_;
   const AttentionLayout attention_layout_;
   const FrontLayout layout_;
@@ -91,10 +93,11 @@ class Scheduler final : public Agent {
   mutable std::mutex mutex_;  // guards what follows
   std::unique_ptr<SchedulerPolicy> policy_;
   std::unordered_map<uint64_t, Live> live_;
-  std::vector<Flight> flights_;  // [D·R]
-  std::vector<uint8_t> lost_;    // [D]
-  std::optional<Error> fault_;   // nothing can be served any more
-  std::vector<Event> events_;    // to be delivered once the mutex is free
+  std::deque<uint64_t> entering_;  // in the front's hands, by arrival (priced kernels)
+  std::vector<Flight> flights_;    // [D·R]
+  std::vector<uint8_t> lost_;      // [D]
+  std::optional<Error> fault_;     // nothing can be served any more
+  std::vector<Event> events_;      // to be delivered once the mutex is free
   uint64_t next_handle_ = 1;
   uint64_t next_trace_id_ = 1;
   Instant last_watch_{0};

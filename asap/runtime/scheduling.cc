@@ -90,8 +90,10 @@ SchedulerLimits scheduler_limits(const EngineConfig& config, const EnginePlan& p
   limits.max_batch_seqs = plan.geometry.max_batch_seqs;
   limits.kv_blocks = plan.kv_blocks;
   limits.knee_tokens = config.length_aware_batching ? plan.knee_tokens : 0;
-  limits.max_wait = Duration::millis(config.batch_wait_ms);
-  limits.partner_wait = Duration::millis(config.partner_wait_ms);
+  // Priced kernels may be slowed down; then everything that waits is.
+  const double scale = config.ops == "priced" ? config.time_scale : 1;
+  limits.max_wait = Duration::seconds(config.batch_wait_ms * 1e-3 * scale);
+  limits.partner_wait = Duration::seconds(config.partner_wait_ms * 1e-3 * scale);
   limits.max_queued = config.max_num_queued_reqs;
   limits.cost = plan.cost;
   limits.pairing = config.pairing == "paper" ? Pairing::paper : Pairing::refill;
@@ -111,7 +113,7 @@ SchedulerLimits scheduler_limits(const EngineConfig& config, const EnginePlan& p
     limits.kappa_ns = config.profile.empty()
                           ? config.queue_kappa * static_cast<double>(kFullBatch.ns) /
                                 (limits.cost.token * limits.max_shared_tokens)
-                          : config.queue_kappa * 1e9 * layers;
+                          : config.queue_kappa * 1e9 * layers * scale;
   }
   return limits;
 }

@@ -13,6 +13,7 @@
 #include "asap/runtime/control.h"
 #include "asap/runtime/expert.h"
 #include "asap/runtime/expert_rows.h"
+#include "asap/runtime/priced.h"
 #include "asap/runtime/runner.h"
 
 namespace asap {
@@ -28,8 +29,15 @@ struct Device {
   int index = 0;
   std::unique_ptr<Link> link;
   std::unique_ptr<Team> team;
-  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Ops> ops;                    // null where kernels are priced
+  std::vector<std::unique_ptr<Meter>> meters;  // one per thread
 
+  bool priced() const { return config.ops == "priced"; }
+  // Of stream `number`: one for all that share a thread.
+  Meter& meter(size_t number) {
+    const bool one = plan.geometry.lockstep || !config.overlap;
+    return *meters[one ? 0 : number];
+  }
   // In lockstep: the expert rank in the same process as the attention rank `index`; else `index`.
   int guest() const {
     const Geometry& g = plan.geometry;
@@ -77,6 +85,12 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
   std::vector<int> fds;
   for (int i = 0; i < g.devices(); ++i) fds.push_back(kFirstWindowFd + i);
   ASAP_ASSIGN(device->link, platform.make_process_link(g, fds));
+  if (device->priced()) {
+    for (int i = 0; i < kAgentsPerDevice; ++i) {
+      device->meters.push_back(make_sleep_meter(device->config.time_scale));
+    }
+    return {};
+  }
   device->team = std::make_unique<Team>(device->plan.threads,
                                         device->cpus(device->first_cpu(), device->plan.threads),
                                         !device->plan.cores_short);
@@ -93,30 +107,49 @@ RunOptions run_options(Device& device, Agent& agent, int cpu) {
   return options;
 }
 
+// The shards of the roles that a worker plays; priced kernels have none.
+struct Shards {
+  std::shared_ptr<const AttentionWeights> attention;
+  std::shared_ptr<const ExpertWeights> experts;
+};
+
 std::unique_ptr<AttentionAgent> make_attention(Device& device, const WorkerRole& role,
-                                               std::shared_ptr<const AttentionWeights> weights) {
+                                               const Shards& shards) {
   const Geometry& g = device.plan.geometry;
-  auto rows = std::make_unique<AttentionRows>(g, role.tp_rank, std::move(weights),
+  std::unique_ptr<AttentionCompute> compute;
+  if (device.priced()) {
+    compute = std::make_unique<PricedAttention>(g, device.plan.profile, device.meter(0));
+  } else {
+    compute = std::make_unique<AttentionRows>(g, role.tp_rank, shards.attention,
                                               device.plan.kv_blocks, *device.ops);
-  return std::make_unique<AttentionAgent>(g, device.spec, role.group, role.tp_rank, std::move(rows),
-                                          device.link->attach(device.index), device.tracer(0));
+  }
+  return std::make_unique<AttentionAgent>(g, device.spec, role.group, role.tp_rank,
+                                          std::move(compute), device.link->attach(device.index),
+                                          device.tracer(0));
 }
 
-std::unique_ptr<ExpertRank> make_expert(Device& device, int rank,
-                                        std::shared_ptr<const ExpertWeights> weights) {
+std::unique_ptr<ExpertRank> make_expert(Device& device, int rank, const Shards& shards) {
   const Geometry& g = device.plan.geometry;
   const int index = expert_device(g, rank);
   const Tracer tracers[] = {device.tracer(0, index), device.tracer(1, index),
                             device.tracer(2, index)};
-  auto rows = std::make_unique<ExpertRows>(g, std::move(weights), *device.ops);
-  rows->count_rows(&device.control->worker(index).expert_rows);
-  return std::make_unique<ExpertRank>(g, rank, std::move(rows), *device.link, device.plan.queue,
+  std::unique_ptr<ExpertCompute> compute;
+  if (device.priced()) {
+    compute = std::make_unique<PricedExperts>(g, rank, device.plan.profile,
+                                              device.config.super_kernel, device.config.seed,
+                                              device.meter(0), device.meter(1), device.meter(2));
+  } else {
+    auto rows =
+        std::make_unique<ExpertRows>(g, shards.experts, *device.ops, device.config.super_kernel);
+    rows->count_rows(&device.control->worker(index).expert_rows);
+    compute = std::move(rows);
+  }
+  return std::make_unique<ExpertRank>(g, rank, std::move(compute), *device.link, device.plan.queue,
                                       tracers);
 }
 
-void run_attention(Device& device, const WorkerRole& role,
-                   std::shared_ptr<const AttentionWeights> weights) {
-  const auto attention = make_attention(device, role, std::move(weights));
+void run_attention(Device& device, const WorkerRole& role, const Shards& shards) {
+  const auto attention = make_attention(device, role, shards);
   AttentionAgent& agent = *attention;
   device.set_state(WorkerState::ready);
   Agent* const agents[] = {&agent};
@@ -124,15 +157,15 @@ void run_attention(Device& device, const WorkerRole& role,
              run_options(device, agent, device.first_cpu()));
 }
 
-// Three agents on three threads, or on one where cores are short.
-void run_expert(Device& device, const WorkerRole& role,
-                std::shared_ptr<const ExpertWeights> weights) {
-  const auto expert = make_expert(device, role.moe_rank, std::move(weights));
+// Three agents on three threads, or on one without overlap or where cores are short: priced kernels
+// need none.
+void run_expert(Device& device, const WorkerRole& role, const Shards& shards) {
+  const auto expert = make_expert(device, role.moe_rank, shards);
   ExpertRank& rank = *expert;
   device.set_state(WorkerState::ready);
   const std::atomic<uint32_t>& stop = device.control->stop();
   Doorbell& bell = device.link->doorbell(device.index);
-  if (device.plan.cores_short) {
+  if (!device.config.overlap || (device.plan.cores_short && !device.priced())) {
     Agent* const agents[] = {&rank.receive(), &rank.compute(), &rank.send()};
     return run_agents(agents, bell, stop, run_options(device, rank.receive(), 0));
   }
@@ -157,11 +190,9 @@ void run_expert(Device& device, const WorkerRole& role,
 }
 
 // Both on one thread with one team: in lockstep they never have work at the same time.
-void run_lockstep(Device& device, const WorkerRole& role,
-                  std::shared_ptr<const AttentionWeights> attention_weights,
-                  std::shared_ptr<const ExpertWeights> expert_weights) {
-  const auto attention = make_attention(device, role, std::move(attention_weights));
-  const auto expert = make_expert(device, device.index - 1, std::move(expert_weights));
+void run_lockstep(Device& device, const WorkerRole& role, const Shards& shards) {
+  const auto attention = make_attention(device, role, shards);
+  const auto expert = make_expert(device, device.index - 1, shards);
   device.set_state(WorkerState::ready);
   Agent* const agents[] = {attention.get(), &expert->receive(), &expert->compute(),
                            &expert->send()};
@@ -169,9 +200,10 @@ void run_lockstep(Device& device, const WorkerRole& role,
              run_options(device, *attention, device.first_cpu()));
 }
 
-Status load_and_run(Device& device, const WorkerRole& role) {
+Result<Shards> load_shards(Device& device, const WorkerRole& role) {
+  Shards shards;
+  if (device.priced()) return shards;
   ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(device.config), device.spec));
-  device.set_state(WorkerState::loading);
   const Geometry& g = device.plan.geometry;
   const auto progress_of = [&](int index) {
     return [&, index](int layers) {
@@ -179,21 +211,28 @@ Status load_and_run(Device& device, const WorkerRole& role) {
       weights.checkpoint.release();
     };
   };
-  const auto experts = [&](int rank) {
-    return load_expert_weights(device.spec, weights.views, rank, g.expert_ranks, *device.ops,
-                               progress_of(device.guest()));
-  };
-  if (!role.attention) {
-    run_expert(device, role, experts(role.moe_rank));
-    return {};
+  if (role.attention) {
+    shards.attention =
+        load_attention_weights(device.spec, weights.checkpoint, weights.views, role.tp_rank,
+                               g.ranks, *device.ops, progress_of(device.index));
   }
-  auto attention =
-      load_attention_weights(device.spec, weights.checkpoint, weights.views, role.tp_rank, g.ranks,
-                             *device.ops, progress_of(device.index));
-  if (g.lockstep) {
-    run_lockstep(device, role, std::move(attention), experts(device.index - 1));
+  if (!role.attention || g.lockstep) {
+    const int rank = role.attention ? device.index - 1 : role.moe_rank;
+    shards.experts = load_expert_weights(device.spec, weights.views, rank, g.expert_ranks,
+                                         *device.ops, progress_of(device.guest()));
+  }
+  return shards;
+}
+
+Status load_and_run(Device& device, const WorkerRole& role) {
+  device.set_state(WorkerState::loading);
+  ASAP_ASSIGN(const Shards shards, load_shards(device, role));
+  if (!role.attention) {
+    run_expert(device, role, shards);
+  } else if (device.plan.geometry.lockstep) {
+    run_lockstep(device, role, shards);
   } else {
-    run_attention(device, role, std::move(attention));
+    run_attention(device, role, shards);
   }
   return {};
 }

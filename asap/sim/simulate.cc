@@ -21,8 +21,8 @@ double seconds(Instant at) {
 // Requests enter in time, and their first tokens come back.
 class Run {
  public:
-  Run(VirtualInstance& instance, const std::vector<Arrival>& workload, Duration front)
-      : instance_(instance), workload_(workload), front_(front) {
+  Run(VirtualInstance& instance, const std::vector<Arrival>& workload)
+      : instance_(instance), workload_(workload) {
     records_.resize(workload.size());
     for (size_t i = 0; i < workload.size(); ++i) {
       records_[i].scheduled = workload[i].at;
@@ -30,10 +30,10 @@ class Run {
     }
   }
 
-  // When the scheduler hears of the next request: never() if there is none.
+  // never() if there is none.
   Instant next_arrival() const {
     if (next_ == workload_.size()) return Instant::never();
-    return Instant{0} + Duration::seconds(workload_[next_].at) + front_;
+    return arrival(next_);
   }
 
   void arrive() {
@@ -45,7 +45,7 @@ class Run {
     request.sampling.ignore_eos = true;
     record.sent = record.scheduled;
     const auto submitted = instance_.scheduler().submit(
-        std::move(request), [this, i](TokenEvent event) { on_token(i, event); }, next_time(i));
+        std::move(request), [this, i](TokenEvent event) { on_token(i, event); }, arrival(i));
     if (submitted) return instance_.wake_scheduler();
     record.end = RequestEnd::refused;
     record.status = 429;
@@ -58,9 +58,7 @@ class Run {
   std::vector<RequestRecord> take() { return std::move(records_); }
 
  private:
-  Instant next_time(size_t i) const {
-    return Instant{0} + Duration::seconds(workload_[i].at) + front_;
-  }
+  Instant arrival(size_t i) const { return Instant{0} + Duration::seconds(workload_[i].at); }
 
   void on_token(size_t i, const TokenEvent& event) {
     RequestRecord& record = records_[i];
@@ -82,7 +80,6 @@ class Run {
 
   VirtualInstance& instance_;
   const std::vector<Arrival>& workload_;
-  const Duration front_;
   std::vector<RequestRecord> records_;
   size_t next_ = 0;
   int done_ = 0;
@@ -151,7 +148,7 @@ Result<SimulationResult> simulate(EngineConfig given, const std::vector<Arrival>
   ASAP_ASSIGN(const EnginePlan plan, make_plan(config, spec, 1));
   TraceMemory trace(limits.trace_file, plan.geometry);
   VirtualInstance instance(config, plan, spec, trace.rings());
-  Run run(instance, workload, Duration::seconds(plan.profile.request * 1e-3));
+  Run run(instance, workload);
   const double last = workload.empty() ? 0 : workload.back().at;
   const Instant end = Instant{0} + Duration::seconds(last + limits.grace_seconds);
   Instant report = Instant{0};

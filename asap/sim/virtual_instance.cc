@@ -27,7 +27,7 @@ VirtualInstance::VirtualInstance(const EngineConfig& config, const EnginePlan& p
     for (int t = 0; t < g.ranks; ++t) {
       const int device = attention_device(g, group, t);
       attention_.push_back(std::make_unique<AttentionAgent>(
-          g, spec, group, t, std::make_unique<PricedAttention>(g, t, plan.profile, clock_),
+          g, spec, group, t, std::make_unique<PricedAttention>(g, plan.profile, clock_),
           link_.attach(device), tracer(device, 0)));
       add(*attention_.back(), device, static_cast<int>(streams_.size()));
     }
