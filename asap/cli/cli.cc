@@ -54,6 +54,8 @@ int run_cli(int argc, char** argv, const Platform& platform) {
        with_platform(add_verify)},
       {"bench", "Measure: load on a server", add_bench},
       {"simulate", "Run a workload through an instance of any size in virtual time", add_simulate},
+      {"reproduce", "The paper's evaluation as a report: its figures, simulated, measured",
+       add_reproduce},
       {"worker", "One device of an instance; started by serve and run", with_platform(add_worker)},
   };
   for (Command& command : commands) {

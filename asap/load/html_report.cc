@@ -46,12 +46,15 @@ thead .o { display: block; }
 .o-paper { color: var(--of-paper); }
 .o-simulated { color: var(--of-simulated); }
 .o-measured { color: var(--of-measured); }
+summary { cursor: pointer; font-size: .9rem; font-weight: 600; }
+details { margin: .75rem 0; }
 figure { margin: 1.25rem 0; overflow-x: auto; }
 figure svg { display: block; width: 100%; min-width: 32rem; height: auto; }
 figcaption { font-size: .85rem; color: var(--muted); margin-top: .3rem; max-width: 46rem; }
 @media print {
   :root { --ink: #000; --paper: #fff; --muted: #444; --line: #bbb; --soft: #fff; --link: #000; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
+  body { max-width: none; padding: 0; font-size: 9pt; }
+  th, td { padding: .2rem .5rem; }
   nav { display: none; }
   .scroll, figure { overflow: visible; break-inside: avoid; }
   figure svg { min-width: 0; max-width: 16cm; }
@@ -86,9 +89,11 @@ std::string html_cell(const HtmlTable& table, size_t column, const HtmlCell& cel
 }
 
 std::string html(const HtmlTable& table) {
-  std::string out = "<div class=\"scroll\"><table>\n";
-  if (!table.caption.empty()) {
-    out += fmt::format("<caption>{}</caption>\n", xml_escape(table.caption));
+  const std::string caption = xml_escape(table.caption);
+  std::string out = table.folded ? "<details><summary>" + caption + "</summary>\n" : "";
+  out += "<div class=\"scroll\"><table>\n";
+  if (!table.caption.empty() && !table.folded) {
+    out += fmt::format("<caption>{}</caption>\n", caption);
   }
   out += "<thead><tr>";
   for (size_t c = 0; c < table.columns.size(); ++c) {
@@ -103,7 +108,7 @@ std::string html(const HtmlTable& table) {
     for (size_t c = 0; c < row.size(); ++c) out += html_cell(table, c, row[c]);
     out += "</tr>\n";
   }
-  return out + "</tbody></table></div>\n";
+  return out + "</tbody></table></div>\n" + (table.folded ? "</details>\n" : "");
 }
 
 // The XML declaration has no place inside a page.

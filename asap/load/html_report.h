@@ -34,6 +34,7 @@ struct HtmlTable {
   std::string caption;
   std::vector<HtmlColumn> columns;
   std::vector<std::vector<HtmlCell>> rows;  // a row's first cell is its name
+  bool folded = false;                      // the page shows the caption until it is opened
 };
 
 // A paragraph.

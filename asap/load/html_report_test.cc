@@ -81,7 +81,13 @@ TEST(HtmlReport, NumbersSayWhereTheyComeFrom) {
   EXPECT_THAT(html, HasSubstr("<td>&lt;none&gt;</td>"));
 }
 
-TEST(HtmlReport, TablesOnATerminal) {
+TEST(HtmlReport, TablesFoldedAndOnATerminal) {
+  HtmlTable folded = table();
+  folded.folded = true;
+  const std::string html = html_of({"t", "", {}, {{"s", "S", {folded}}}});
+  EXPECT_EQ(test::malformed(html), "");
+  EXPECT_THAT(html, HasSubstr("<details><summary>Highest rate with mean TTFT &lt;= 5 s</summary>"));
+  EXPECT_EQ(text_of(folded), text_of(table()));
   EXPECT_EQ(text_of(table()),
             "Highest rate with mean TTFT <= 5 s\n"
             "engine   requests/s  requests/s  remark\n"

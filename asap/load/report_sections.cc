@@ -36,8 +36,8 @@ HtmlTable rates_table(const Asking& asking) {
   out.columns = {name_column("engine"),
                  {"mean TTFT", Origin::paper},
                  {"mean TTFT", Origin::simulated},
-                 {"over ChunkedPrefill", Origin::paper},
-                 {"over ChunkedPrefill", Origin::simulated},
+                 {"over Chunked", Origin::paper},
+                 {"over Chunked", Origin::simulated},
                  {"p99 TTFT", Origin::simulated}};
   const auto chunked = asking.runs.slo_rate(asking.point(kChunked), SloStatistic::mean);
   for (const std::string& engine : kEngines) {
@@ -66,8 +66,7 @@ HtmlTable ttft_table(const Asking& asking) {
   out.rows.push_back(
       {"1 request/s: ASAP, ms", ms(paper::kTtftAsap), ms(at(kAsapPaper, 1)), ms(at(kAsap, 1))});
   out.rows.push_back({"1 request/s: Default, ms", ms(paper::kTtftDefault), ms(at(kDefault, 1))});
-  out.rows.push_back(
-      {"1 request/s: ChunkedPrefill, ms", ms(paper::kTtftChunked), ms(at(kChunked, 1))});
+  out.rows.push_back({"1 request/s: Chunked, ms", ms(paper::kTtftChunked), ms(at(kChunked, 1))});
   const auto compare = [&](double rate, const char* other, double figure) {
     out.rows.push_back({fmt::format("{:g} requests/s: ASAP / {}", rate, engine_label(other)),
                         share(figure), share(ratio(at(kAsapPaper, rate), at(other, rate))),
@@ -104,6 +103,7 @@ double sum_of(const TimeParts& parts) {
 HtmlTable parts_table(const std::string& caption, const std::vector<PaperBin>& bins) {
   HtmlTable out;
   out.caption = caption;
+  out.folded = true;
   out.columns = {
       name_column("prompt tokens"), {"requests", Origin::simulated}, {"TTFT", Origin::simulated}};
   for (const TimePart& part : kTimeParts) out.columns.push_back({part.name, Origin::simulated});
@@ -201,10 +201,10 @@ SimPoint Asking::point(const std::string& engine, double rate) const {
 }
 
 std::string engine_label(const std::string& engine) {
-  if (engine == kAsap) return "ASAP, our policy";
-  if (engine == kAsapPaper) return "ASAP, the paper's policy";
+  if (engine == kAsap) return "ASAP (our policy)";
+  if (engine == kAsapPaper) return "ASAP (paper's policy)";
   if (engine == kDefault) return "Default";
-  return engine == kChunked ? "ChunkedPrefill" : engine;
+  return engine == kChunked ? "Chunked" : engine;
 }
 
 std::string number_text(std::optional<double> value, int digits) {
@@ -306,6 +306,8 @@ Result<Draft> curves_section(const Asking& asking) {
   const double slo = asking.runs.options().slo_ms;
   chart.horizontal = {{slo, fmt::format("SLO {:g} s", slo / 1000)}};
   HtmlTable table;
+  table.caption = "The points of the chart";
+  table.folded = true;
   table.columns = {name_column("engine"),           {"requests/s", Origin::simulated},
                    {"mean, ms", Origin::simulated}, {"p50, ms", Origin::simulated},
                    {"p90, ms", Origin::simulated},  {"p99, ms", Origin::simulated}};
@@ -346,10 +348,9 @@ Result<Draft> parts_section(const Asking& asking) {
   for (const std::string& engine : kEngines) {
     const auto stats = asking.runs.point(asking.point(engine, kRate));
     if (!stats) continue;
-    names.push_back(engine == kAsapPaper ? "ASAP (paper)"
-                    : engine == kAsap    ? "ASAP (ours)"
-                    : engine == kChunked ? "Chunked"
-                                         : "Default");
+    names.push_back(engine == kAsapPaper ? "paper's policy"
+                    : engine == kAsap    ? "our policy"
+                                         : engine_label(engine));
     engines.push_back(paper_bins(stats->bins));
     if (engine == kAsapPaper) ours = engines.back();
     if (engine == kDefault) theirs = engines.back();

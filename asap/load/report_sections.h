@@ -47,7 +47,7 @@ Result<Draft> profiles_section(const Asking& asking);
 Result<Draft> comm_section(const Asking& asking);      // empty without a file
 Result<Draft> measured_section(const Asking& asking);  // empty without files
 
-// "ASAP, our policy" for "asap", and so on.
+// "ASAP (our policy)" for "asap", and so on.
 std::string engine_label(const std::string& engine);
 // With so many digits after the point; a dash if it is not known.
 std::string number_text(std::optional<double> value, int digits);
