@@ -36,6 +36,7 @@ constexpr double kNameGap = 9;  // between a line and its name
 
 constexpr double kClusterWidth = 0.82;  // of the space of a category
 constexpr size_t kValuesUpTo = 12;      // bars that carry their values
+constexpr double kValueRoom = 1.07;     // above a bar, for its value
 constexpr size_t kNamesUpTo = 4;        // lines that carry their names
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -99,6 +100,7 @@ class Drawing {
   std::string ticks() const;
   std::string legend() const;
   std::string references() const;
+  bool bars_have_values() const;
   std::string bar_values() const;
   std::string line_names() const;
   std::string curves();
@@ -188,7 +190,7 @@ void Drawing::make_axes() {
     }
   }
   for (const auto& series : bars_) {
-    for (const Bar& bar : series) hold(1, bar.high);
+    for (const Bar& bar : series) hold(1, bar.high * (bars_have_values() ? kValueRoom : 1));
   }
   for (const ChartReference& line : chart_.horizontal) hold(1, line.at);
   for (const ChartReference& line : chart_.vertical) hold(0, line.at);
@@ -373,18 +375,22 @@ std::string Drawing::references() const {
 }
 
 // Where there are few bars, and none on another.
-std::string Drawing::bar_values() const {
+bool Drawing::bars_have_values() const {
   size_t count = 0;
   for (const auto& series : bars_) {
     count += series.size();
     for (const Bar& bar : series) {
-      if (bar.low > 0) return "";
+      if (bar.low > 0) return false;
     }
   }
+  return count <= kValuesUpTo;
+}
+
+std::string Drawing::bar_values() const {
   std::string out;
   for (const auto& series : bars_) {
     for (const Bar& bar : series) {
-      if (count > kValuesUpTo) continue;
+      if (!bars_have_values()) continue;
       out += label(px((bar.left + bar.right) / 2), py(std::min(bar.high, y_.high)) - 9,
                    tick_label(bar.high), fmt::format("center tc rgb '{}'", kInk).c_str());
     }

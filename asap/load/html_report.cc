@@ -54,7 +54,8 @@ figcaption { font-size: .85rem; color: var(--muted); margin-top: .3rem; max-widt
 @media print {
   :root { --ink: #000; --paper: #fff; --muted: #444; --line: #bbb; --soft: #fff; --link: #000; }
   body { max-width: none; padding: 0; font-size: 9pt; }
-  th, td { padding: .2rem .5rem; }
+  table { font-size: 7.5pt; }
+  th, td { padding: .15rem .35rem; }
   nav { display: none; }
   .scroll, figure { overflow: visible; break-inside: avoid; }
   figure svg { min-width: 0; max-width: 16cm; }

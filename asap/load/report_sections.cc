@@ -294,8 +294,10 @@ Result<Draft> headline_section(const Asking& asking) {
 Result<Draft> curves_section(const Asking& asking) {
   DraftFigure figure;
   figure.origin = Origin::simulated;
-  figure.caption =
-      "Mean TTFT by request rate. Bars at a point: least and greatest mean of its repetitions.";
+  figure.caption = "Mean TTFT by request rate.";
+  if (asking.options.seeds > 1) {
+    figure.caption += " Bars at a point: least and greatest mean of its repetitions.";
+  }
   Chart& chart = figure.chart;
   chart.id = "curves";
   chart.title = "Mean TTFT as load grows";
