@@ -9,6 +9,7 @@
 
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
+#include "asap/sim/sim_point.h"
 
 namespace asap {
 
@@ -21,11 +22,6 @@ struct ReproduceFlags {
   std::string output = "asap-report";
 };
 
-// A point of the evaluation, simulated.
-Result<LoadReport> simulate(const SimPoint&) {
-  return fail(Code::unsupported, "this build has no simulator");
-}
-
 // On a terminal one line that is rewritten, else a line per run.
 void show(const std::string& line) {
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
@@ -37,7 +33,10 @@ Status run(const ReproduceFlags& flags) {
   catch_interrupts();
   const Simulate stoppable = [](const SimPoint& point) -> Result<LoadReport> {
     if (interrupted()) return fail(Code::unavailable, "interrupted");
-    return simulate(point);
+    SimPoint found = point;
+    // A trace by its name; what is none is a length law.
+    if (auto trace = find_trace(point.settings.workload)) found.settings.workload = *trace;
+    return simulate_point(found);
   };
   ASAP_ASSIGN(const ReproduceReport report,
               reproduce(flags.options, stoppable, [&](const std::string& line) {

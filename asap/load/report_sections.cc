@@ -165,26 +165,36 @@ std::vector<Variant> policy_variants() {
     c.refill = true;
     c.exclusive_tokens = 0;
   };
+  const auto best = [&](SimChanges& c) { open(c), c.stages = 3, c.aged_order = true; };
   return {
       {"the paper's policy", {}, {}},
-      {"a freed stage is refilled at once", with([](auto& c) { c.refill = true; }), {}},
       {"no exclusive rule", with([](auto& c) { c.exclusive_tokens = 0; }), {}},
       {"refill, no exclusive rule", with(open), {}},
       {"three stages, refill, no exclusive rule",
        with([&](auto& c) { open(c), c.stages = 3; }),
        {}},
-      {"the same, aged shortest-first",
-       with([&](auto& c) { open(c), c.stages = 3, c.aged_order = true; }),
+      {"the same, aged shortest-first", with(best), {}},
+      {"the same, long prompts in 16k parts on several stages",
+       with([&](auto& c) { best(c), c.split_tokens = 16384, c.self_pair_tokens = 0; }),
        {}},
-      {"prompts split into 8k pieces", with([](auto& c) { c.split_tokens = 8192; }), {}},
-      {"lone prompts from 4k paired with themselves",
-       with([](auto& c) { c.self_pair_tokens = 4096; }),
+      {"the same, in 8k parts",
+       with([&](auto& c) { best(c), c.split_tokens = 8192, c.self_pair_tokens = 0; }),
        {}},
-      {"no waiting", with([](auto& c) { c.wait = false; }), {}},
-      {"split, lone pairing, no waiting",
-       with([](auto& c) { c.split_tokens = 8192, c.self_pair_tokens = 4096, c.wait = false; }),
+      {"16k parts, lone prompts from 1k in two parts",
+       with([&](auto& c) { best(c), c.split_tokens = 16384, c.self_pair_tokens = 1024; }),
        {}},
-      {"experts merge equal layers", with([](auto& c) { c.merge_items = true; }), {}},
+      {"the same, no waiting at all",
+       with([&](auto& c) {
+         best(c), c.split_tokens = 16384, c.self_pair_tokens = 1024, c.wait = false;
+       }),
+       {}},
+      {"the same, experts merge items of equal layer",
+       with([&](auto& c) {
+         best(c), c.split_tokens = 16384, c.self_pair_tokens = 1024, c.merge_items = true;
+       }),
+       {}},
+      {"the paper's policy without waiting", with([](auto& c) { c.wait = false; }), {}},
+      {"the paper's policy, experts merge", with([](auto& c) { c.merge_items = true; }), {}},
   };
 }
 

@@ -19,7 +19,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     queue_order, queue_kappa, expert_order, batch_wait_ms, partner_wait_ms, exclusive_tokens,
     max_shared_batch_tokens, chain_prefill, split_lone_tokens, length_aware_batching,
     max_num_queued_reqs, threads_per_device, watchdog_timeout_s, overlap, super_kernel, ops,
-    profile, time_scale, dtype, quantization, return_logits, trace, trace_events)
+    profile, time_scale, expert_skew, dtype, quantization, return_logits, trace, trace_events)
 
 namespace {
 
@@ -201,6 +201,7 @@ Result<EnginePlan> make_plan(const EngineConfig& given, const ModelSpec& spec, i
   plan.cost = cost_of(spec);
   if (!config.profile.empty()) {
     ASAP_ASSIGN(plan.profile, load_profile(config.profile));
+    if (!config.expert_skew) plan.profile.expert_skew_cv = 0;
     plan.knee_tokens = plan.profile.knee_tokens();
     plan.cost = plan.profile.cost_model(config.tensor_parallel_size);
   }

@@ -65,6 +65,7 @@ struct EngineConfig {
   std::string ops = "cpu";
   std::string profile;  // cost profile: a built-in's name or a file; "": none
   double time_scale = 1;
+  bool expert_skew = true;  // priced: expert ranks are as unevenly loaded as the profile says
   std::string dtype = "auto";  // activations: "auto" (the checkpoint's), "bfloat16", "float32"
   // Of weights at load: "none" (as stored), "int8" or "fp8" (W8A8).
   std::string quantization = "none";
