@@ -46,6 +46,7 @@ struct Concrete {
 const std::vector<Concrete> kConcrete = {
     {"asap/transport/link_shm.h", "asap/transport/link_shm"},
     {"asap/transport/link_loop.h", "asap/transport/link_loop"},
+    {"asap/transport/link_p2p.h", "asap/transport/link_p2p"},
     {"make_ops_ref", "asap/compute/"},
     {"make_ops_cpu", "asap/compute/"},
 };

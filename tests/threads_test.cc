@@ -12,6 +12,7 @@
 
 #include "asap/runtime/clock.h"
 #include "asap/runtime/runner.h"
+#include "asap/transport/link_p2p.h"
 #include "asap/transport/link_shm.h"
 #include "asap/transport/shared_memory.h"
 #include "tests/golden_support.h"
@@ -97,10 +98,16 @@ std::vector<Prompt> mixed_prompts(int vocab) {
   return out;
 }
 
-class ThreadsTest : public testing::TestWithParam<bool> {};
+struct How {
+  const char* name;
+  bool spin;
+  bool blocking;  // over link_p2p
+};
+
+class ThreadsTest : public testing::TestWithParam<How> {};
 
 TEST_P(ThreadsTest, AgentsOnThreadsGiveTheBitsOfOneThread) {
-  const bool spin = GetParam();
+  const bool spin = GetParam().spin;
   EngineConfig config;
   config.model = golden_directory("deepseek_v32");
   config.data_parallel_size = 2;
@@ -112,6 +119,7 @@ TEST_P(ThreadsTest, AgentsOnThreadsGiveTheBitsOfOneThread) {
   const EnginePlan plan = *make_plan(config, spec, 1);
   const Geometry& g = plan.geometry;
   Windows windows(g);
+  if (GetParam().blocking) windows.link = make_link_p2p(g, std::move(windows.link));
   Link& link = *windows.link;
 
   std::vector<std::unique_ptr<Team>> teams;
@@ -159,10 +167,13 @@ TEST_P(ThreadsTest, AgentsOnThreadsGiveTheBitsOfOneThread) {
   for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(got[i], expected[i].tokens) << i;
 }
 
-std::string idle_name(const testing::TestParamInfo<bool>& info) {
-  return info.param ? "Spin" : "Sleep";
+std::string name_of(const testing::TestParamInfo<How>& info) {
+  return info.param.name;
 }
-INSTANTIATE_TEST_SUITE_P(Idle, ThreadsTest, testing::Values(false, true), idle_name);
+INSTANTIATE_TEST_SUITE_P(Idle, ThreadsTest,
+                         testing::Values(How{"Spin", true, false}, How{"Sleep", false, false},
+                                         How{"SleepBlocking", false, true}),
+                         name_of);
 
 }  // namespace
 }  // namespace asap::test

@@ -1,4 +1,4 @@
-// asap bench serve: load on any OpenAI-compatible server.
+// asap bench: its commands, and the first of them, load on any OpenAI-compatible server.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -180,10 +180,28 @@ std::function<int()> add_bench_serve(CLI::App& app) {
 
 }  // namespace
 
-std::function<int()> add_bench(CLI::App& app) {
+std::function<int()> add_bench(CLI::App& app, const Platform& platform) {
   app.require_subcommand(1);
-  CLI::App* serve = app.add_subcommand("serve", "Open-loop load on an OpenAI-compatible server");
-  return add_bench_serve(*serve);
+  struct Bench {
+    CLI::App* app;
+    std::function<int()> action;
+  };
+  std::vector<Bench> all;
+  const auto add = [&](const char* name, const char* help, const auto& make) {
+    CLI::App* command = app.add_subcommand(name, help);
+    all.push_back({command, make(*command)});
+  };
+  add("serve", "Open-loop load on an OpenAI-compatible server", add_bench_serve);
+  add("kernels", "Attention and experts of one layer by tokens, against the FMA ceiling",
+      [&](CLI::App& command) { return add_bench_kernels(command, platform); });
+  add("comm", "Latency of dispatch and combine by tokens, one-sided against blocking messages",
+      [&](CLI::App& command) { return add_bench_comm(command, platform); });
+  return [all] {
+    for (const Bench& bench : all) {
+      if (bench.app->parsed()) return bench.action();
+    }
+    return 0;
+  };
 }
 
 }  // namespace asap

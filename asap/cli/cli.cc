@@ -52,10 +52,12 @@ int run_cli(int argc, char** argv, const Platform& platform) {
       {"quantize", "Write a checkpoint's int8 form (W8A8), which vLLM reads too", add_quantize},
       {"verify", "Check engines against golden checkpoints with expected results",
        with_platform(add_verify)},
-      {"bench", "Measure: load on a server", add_bench},
       {"simulate", "Run a workload through an instance of any size in virtual time", add_simulate},
       {"reproduce", "The paper's evaluation as a report: its figures, simulated, measured",
        add_reproduce},
+      {"bench", "Measure: load on a server, kernels, communication", with_platform(add_bench)},
+      {"calibrate", "Measure a cost profile of a model on this machine",
+       with_platform(add_calibrate)},
       {"worker", "One device of an instance; started by serve and run", with_platform(add_worker)},
   };
   for (Command& command : commands) {

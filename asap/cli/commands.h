@@ -14,9 +14,12 @@ std::function<int()> add_run(CLI::App& app, const Platform& platform);
 std::function<int()> add_inspect(CLI::App& app);
 std::function<int()> add_quantize(CLI::App& app);
 std::function<int()> add_verify(CLI::App& app, const Platform& platform);
-std::function<int()> add_bench(CLI::App& app);
 std::function<int()> add_simulate(CLI::App& app);
 std::function<int()> add_reproduce(CLI::App& app);
+std::function<int()> add_bench(CLI::App& app, const Platform& platform);
+std::function<int()> add_calibrate(CLI::App& app, const Platform& platform);
+std::function<int()> add_bench_comm(CLI::App& app, const Platform& platform);
+std::function<int()> add_bench_kernels(CLI::App& app, const Platform& platform);
 std::function<int()> add_worker(CLI::App& app, const Platform& platform);
 
 }  // namespace asap

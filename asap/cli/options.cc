@@ -29,8 +29,6 @@ int report(const Error& error) {
   return exit_code(error.code);
 }
 
-namespace {
-
 void add_model_flags(CLI::App& app, EngineConfig& config) {
   app.add_option("model,--model", config.model,
                  "Checkpoint directory: config.json, *.safetensors, tokenizer.json");
@@ -46,8 +44,6 @@ void add_model_flags(CLI::App& app, EngineConfig& config) {
                  "Keep only so many of the model's layers; 0: all");
   app.add_option("--hf-overrides", config.hf_overrides, "JSON object merged into config.json");
 }
-
-}  // namespace
 
 void add_scheduling_flags(CLI::App& app, EngineConfig& config) {
   const std::string group = "Scheduling (what is not given follows from --scheduler)";
@@ -74,6 +70,8 @@ void add_scheduling_flags(CLI::App& app, EngineConfig& config) {
          "1: parts of a prompt ride on several stages at once; 0: one after another");
   option("--split-lone-tokens", config.split_lone_tokens,
          "A prompt of so many tokens that is alone is spread over the free stages; 0: never");
+  option("--link", config.link,
+         "onesided; p2p: blocking messages with a handshake, between processes");
   const auto off = [&](const char* name, bool& value, const char* help) {
     app.add_flag_callback(
            name, [&value] { value = false; }, help)

@@ -16,6 +16,8 @@ int exit_code(Code code);
 // Prints "asap: message" on stderr and gives the exit code.
 int report(const Error& error);
 
+// MODEL or --preset, how its weights come, and what of it is kept.
+void add_model_flags(CLI::App& app, EngineConfig& config);
 // The model, and geometry, limits and kernels of an instance.
 void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
                       bool& check_config);

@@ -14,10 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "asap/base/check.h"
 #include "asap/base/prng.h"
 #include "asap/compute/convert.h"
-#include "asap/compute/kernels/table.h"
+#include "asap/compute/measure.h"
 #include "asap/compute/ops.h"
 
 namespace asap {
@@ -30,25 +29,10 @@ constexpr uint64_t kColdBytes = uint64_t{128} << 20;
 
 // CPU time of the process: on a shared machine wall time measures the neighbours. It does not see
 // threads that wait.
-double now() {
+Instant cpu_now() {
   timespec time;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-const KernelTable& kernels_of(std::string_view isa) {
-#if defined(__x86_64__)
-  if (isa == "avx512vnni") return kernels_avx512vnni;
-  if (isa == "avx512") return kernels_avx512;
-  if (isa == "avx2") return kernels_avx2;
-#endif
-  CHECK(isa == "scalar", "no kernels for {}", isa);
-  return kernels_scalar;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + kRounds / 2, values.end());
-  return values[kRounds / 2];
+  return {int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec};
 }
 
 // Stored random matrices; the bytes live as long as the object.
@@ -84,7 +68,10 @@ std::vector<float> random_floats(Prng& prng, int64_t count) {
 class Bench {
  public:
   Bench(int threads, std::string filter)
-      : team(threads), ops(make_ops_cpu(team)), filter_(std::move(filter)) {
+      : team(threads),
+        ops(make_ops_cpu(team)),
+        filter_(std::move(filter)),
+        ceiling_(team, ops->isa(), cpu_now) {
     fmt::print("isa {}, {} thread(s); median of {} rounds\n", ops->isa(), threads, kRounds);
     fmt::print("{:<44}{:>10}{:>10}{:>8}{:>10}\n", "", "GFLOP/s", "FMA loop", "ratio", "to bf16");
   }
@@ -102,9 +89,9 @@ class Bench {
     const int other_runs = other ? runs_of(other) : 0;
     std::vector<double> rates, ceilings, ratios, factors;
     for (int round = 0; round < kRounds; ++round) {
-      const double ceiling = fma_rate();
+      const double ceiling = 1e-9 * ceiling_.flops_per_second();
       rates.push_back(rate(fn, runs, flops));
-      ceilings.push_back((ceiling + fma_rate()) / 2);
+      ceilings.push_back((ceiling + 1e-9 * ceiling_.flops_per_second()) / 2);
       ratios.push_back(rates.back() / ceilings.back());
       if (other) factors.push_back(rates.back() / rate(other, other_runs, flops));
     }
@@ -120,26 +107,18 @@ class Bench {
  private:
   static int runs_of(const Op& fn) {
     fn();
-    const double begin = now();
+    const Instant begin = cpu_now();
     fn();
-    return std::max(1, static_cast<int>(kRoundSeconds / (now() - begin)));
+    return std::max(1, static_cast<int>(kRoundSeconds / (cpu_now() - begin).to_seconds()));
   }
   static double rate(const Op& fn, int runs, double flops) {
-    const double begin = now();
+    const Instant begin = cpu_now();
     for (int i = 0; i < runs; ++i) fn();
-    return flops * runs / (now() - begin) * 1e-9;
-  }
-  double fma_rate() {
-    const KernelTable& kernels = kernels_of(ops->isa());
-    constexpr int64_t kSteps = 1 << 20;
-    const double begin = now();
-    team.parallel_for(team.threads(), [&](int, int) {
-      if (kernels.fma_loop(kSteps) < 0) std::abort();
-    });
-    return 2.0 * kFmaChains * kSteps * kernels.width * team.threads() / (now() - begin) * 1e-9;
+    return flops * runs / (cpu_now() - begin).to_seconds() * 1e-9;
   }
 
   std::string filter_;
+  FmaCeiling ceiling_;
 };
 
 // A matrix packed again and again, so that it comes from memory.

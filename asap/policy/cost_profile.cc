@@ -7,8 +7,9 @@ namespace asap {
 
 namespace {
 
+// Absurd coefficients still give a time: half of the longest, so that two can be added.
 Duration millis(double ms) {
-  return {static_cast<int64_t>(std::llround(ms * 1e6))};
+  return {static_cast<int64_t>(std::llround(std::min(ms * 1e6, 4e18)))};
 }
 
 double kilo(int tokens) {

@@ -18,7 +18,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     max_num_seqs, max_model_len, kv_cache_tokens, scheduler, chunked_prefill_size, pairing,
     queue_order, queue_kappa, expert_order, batch_wait_ms, partner_wait_ms, exclusive_tokens,
     max_shared_batch_tokens, chain_prefill, split_lone_tokens, length_aware_batching,
-    max_num_queued_reqs, threads_per_device, watchdog_timeout_s, overlap, super_kernel, ops,
+    max_num_queued_reqs, threads_per_device, watchdog_timeout_s, link, overlap, super_kernel, ops,
     profile, time_scale, expert_skew, dtype, quantization, return_logits, trace, trace_events)
 
 namespace {

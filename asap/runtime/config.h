@@ -57,7 +57,8 @@ struct EngineConfig {
   int threads_per_device = 0;      // 0: cores / devices, at least 1
   int watchdog_timeout_s = 300;    // a batch that takes longer is reported and its requests fail
 
-  bool overlap = true;       // an expert rank receives, computes and sends at the same time
+  std::string link = "onesided";  // or "p2p": blocking point-to-point messages, to compare with
+  bool overlap = true;            // an expert rank receives, computes and sends at the same time
   bool super_kernel = true;  // one kernel call for all experts of an item; else one per expert
 
   // "cpu"; "ref": the scalar oracle, float32 throughout; "priced": no maths, only the time that

@@ -42,6 +42,15 @@ TEST(Profile, ErrorsNameTheKey) {
   EXPECT_THAT(missing.error().message, HasSubstr("cm384-deepseek-v3.2"));
 }
 
+TEST(Profile, AbsurdCostsAreStillTimes) {
+  const std::string text =
+      std::string(kSmall) + "[dispatch]\nc1 = 1e9\n[sync]\nsync0 = 1e9\nsyncf = 1e9\n";
+  const auto p = parse_profile(text, "p.toml");
+  ASSERT_TRUE(p) << p.error().message;
+  EXPECT_GT(p->all_to_all(8192, 1).ns, 0);
+  EXPECT_GT((p->all_to_all(8192, 1) + p->dispatch(8192, 1)).ns, 0);
+}
+
 // The figures that the paper's text gives (specification: attention 1 x 32k against 32 x 1k is
 // 4.2x; experts over attention below 15 % at 16k on 32 devices; dispatch of 512 tokens < 0.1 ms).
 TEST(Profile, ThePapersFigures) {

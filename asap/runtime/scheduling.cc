@@ -23,6 +23,7 @@ Status check_names(const EngineConfig& c) {
   };
   ASAP_TRY(one_of("--scheduler", c.scheduler, {"asap", "paper", "default", "chunked"}));
   ASAP_TRY(one_of("--pairing", c.pairing, {"", "refill", "paper"}));
+  ASAP_TRY(one_of("--link", c.link, {"onesided", "p2p"}));
   ASAP_TRY(one_of("--queue-order", c.queue_order, {"", "aged", "fcfs"}));
   return one_of("--expert-order", c.expert_order, {"", "round_robin", "oldest", "merge"});
 }
@@ -79,6 +80,12 @@ Result<EngineConfig> resolve_scheduling(EngineConfig c) {
                 "--chain-prefill needs --pairing refill: the paper's pairs start together");
   }
   ASAP_TRY(check_lockstep(c));
+  if (lockstep && c.link == "p2p") {
+    return fail(Code::invalid,
+                "--link p2p with --scheduler {}: a worker there plays two roles on one thread, and "
+                "would wait for itself; leave --link out",
+                c.scheduler);
+  }
   return c;
 }
 

@@ -68,7 +68,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::start(const EngineConfig& config
                 create_shared_memory("asap-" + device_name(g, device), window_bytes(g, device)));
     out->window_fds_.push_back(fd);
   }
-  ASAP_ASSIGN(out->link_, platform.make_process_link(g, out->window_fds_));
+  ASAP_ASSIGN(out->link_, platform.make_process_link(config.link, g, out->window_fds_));
   out->workers_.resize(static_cast<size_t>(g.devices()));
   for (int device = 1; device < g.devices(); ++device) {
     if (host_device(g, device) == device) ASAP_TRY(out->spawn(device));

@@ -84,7 +84,7 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
   ASAP_TRY(compare(g, device->plan.geometry, device_name(g, device->index)));
   std::vector<int> fds;
   for (int i = 0; i < g.devices(); ++i) fds.push_back(kFirstWindowFd + i);
-  ASAP_ASSIGN(device->link, platform.make_process_link(g, fds));
+  ASAP_ASSIGN(device->link, platform.make_process_link(device->config.link, g, fds));
   if (device->priced()) {
     for (int i = 0; i < kAgentsPerDevice; ++i) {
       device->meters.push_back(make_sleep_meter(device->config.time_scale));

@@ -17,8 +17,10 @@ namespace asap {
 struct Platform {
   // "cpu" or "ref"; `isa` as in make_ops_cpu.
   std::function<std::unique_ptr<Ops>(const std::string& name, Team& team)> make_ops;
-  // A link between processes over the given windows, or inside this one.
-  std::function<Result<std::unique_ptr<Link>>(const Geometry&, const std::vector<int>& fds)>
+  // A link between processes over the given windows, or inside this one. `kind`: "onesided", or
+  // "p2p", which blocks.
+  std::function<Result<std::unique_ptr<Link>>(const std::string& kind, const Geometry&,
+                                              const std::vector<int>& fds)>
       make_process_link;
   std::function<std::unique_ptr<Link>(const Geometry&)> make_local_link;
 };

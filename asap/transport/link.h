@@ -4,6 +4,7 @@
 //
 //   link_shm   windows in memory shared by processes (or threads)
 //   link_loop  windows in one process; messages may be delayed and reordered by a seed
+//   link_p2p   blocking messages over one of these, to compare with
 //
 // Ordering, as RDMA gives it: a flag becomes visible after every put that the same port made to the
 // same window before it. Nothing else is ordered: two messages may overtake each other.

@@ -25,6 +25,10 @@ Area Layout::add(const char* name, uint64_t payload_bytes, int slots) {
   return area;
 }
 
+void Layout::add_rendezvous(const Geometry& g) {
+  rendezvous = add("rendezvous", 0, 2 * g.devices());
+}
+
 std::string Layout::picture() const {
   std::string out = fmt::format("  {:>14} {:>6} x {:>12}  {}\n", 0, 1, kDoorbellBytes, "doorbell");
   for (const Area& area : areas_) {
@@ -40,6 +44,7 @@ ExpertLayout::ExpertLayout(const Geometry& g) : stages_(g.stages), ranks_(g.rank
   rows_at = counts_at + align(u(g.local_experts()) * sizeof(int32_t));
   tokens_at = rows_at + align(tokens * u(g.local_top_k()) * sizeof(RowEntry));
   dispatch = add("dispatch", tokens_at + tokens * g.row_bytes(), g.groups * g.stages * g.ranks);
+  add_rendezvous(g);
 }
 
 AttentionLayout::AttentionLayout(const Geometry& g)
@@ -59,9 +64,11 @@ AttentionLayout::AttentionLayout(const Geometry& g)
   logits = add("logits", seqs * u(g.vocab_slice()) * sizeof(float), peers);
   combine_rows_at = align(sizeof(CombineHeader));
   combine = add("combine", combine_rows_at + slice * g.row_bytes(), g.stages * g.expert_ranks);
-  if (!g.lockstep) return;
-  enter = add("enter", sizeof(int32_t), g.groups * g.ranks);
-  leave = add("leave", 0, g.groups * g.ranks);
+  if (g.lockstep) {
+    enter = add("enter", sizeof(int32_t), g.groups * g.ranks);
+    leave = add("leave", 0, g.groups * g.ranks);
+  }
+  add_rendezvous(g);
 }
 
 FrontLayout::FrontLayout(const Geometry& g) : stages_(g.stages) {
@@ -69,12 +76,26 @@ FrontLayout::FrontLayout(const Geometry& g) : stages_(g.stages) {
   logits_at = entries_at + align(u(g.max_batch_seqs) * sizeof(ResultEntry));
   result =
       add("result", logits_at + u(g.logits_rows) * u(g.vocab) * sizeof(float), g.groups * g.stages);
+  add_rendezvous(g);
 }
 
+namespace {
+
+template <typename Get>
+auto of_layout(const Geometry& g, int device, Get&& get) {
+  if (device == kFrontDevice) return get(FrontLayout(g));
+  if (device < expert_device(g, 0)) return get(AttentionLayout(g));
+  return get(ExpertLayout(g));
+}
+
+}  // namespace
+
 uint64_t window_bytes(const Geometry& g, int device) {
-  if (device == kFrontDevice) return FrontLayout(g).bytes();
-  if (device < expert_device(g, 0)) return AttentionLayout(g).bytes();
-  return ExpertLayout(g).bytes();
+  return of_layout(g, device, [](const Layout& layout) { return layout.bytes(); });
+}
+
+Area rendezvous_area(const Geometry& g, int device) {
+  return of_layout(g, device, [](const Layout& layout) { return layout.rendezvous; });
 }
 
 }  // namespace asap

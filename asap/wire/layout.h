@@ -58,9 +58,14 @@ class Layout {
   // One line per area: offset, slots × slot size, name.
   std::string picture() const;
 
+  // Words of the handshake of a blocking link (transport/link_p2p.h), flags alone: peer p's
+  // requests in slot p, its grants in slot devices + p. Other links leave it alone.
+  Area rendezvous;
+
  protected:
   // `copies` lets several areas of one shape follow each other (one per stage).
   Area add(const char* name, uint64_t payload_bytes, int slots);
+  void add_rendezvous(const Geometry& g);  // last
   uint64_t bytes_ = 0;
   std::vector<Area> areas_;
 };
@@ -118,7 +123,8 @@ class FrontLayout : public Layout {
   int stages_;
 };
 
-// Bytes of the window of `device`.
+// Bytes of the window of `device`, and its rendezvous.
 uint64_t window_bytes(const Geometry& g, int device);
+Area rendezvous_area(const Geometry& g, int device);
 
 }  // namespace asap
