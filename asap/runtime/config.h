@@ -59,14 +59,14 @@ struct EngineConfig {
 
   std::string link = "onesided";  // or "p2p": blocking point-to-point messages, to compare with
   bool overlap = true;            // an expert rank receives, computes and sends at the same time
-  bool super_kernel = true;  // one kernel call for all experts of an item; else one per expert
+  bool super_kernel = true;       // one kernel call for all experts of an item; else one per expert
 
   // "cpu"; "ref": the scalar oracle, float32 throughout; "priced": no maths, only the time that
   // `profile` says, slowed down `time_scale` times.
   std::string ops = "cpu";
   std::string profile;  // cost profile: a built-in's name or a file; "": none
   double time_scale = 1;
-  bool expert_skew = true;  // priced: expert ranks are as unevenly loaded as the profile says
+  bool expert_skew = true;     // priced: expert ranks are as unevenly loaded as the profile says
   std::string dtype = "auto";  // activations: "auto" (the checkpoint's), "bfloat16", "float32"
   // Of weights at load: "none" (as stored), "int8" or "fp8" (W8A8).
   std::string quantization = "none";
