@@ -20,7 +20,8 @@ def run_with_json(*arguments):
 
 
 def test_kernels():
-    out, result = run_with_json("bench", "kernels", "--quick", "--threads-per-device", 1)
+    out, result = run_with_json("bench", "kernels", "--quick", "--threads-per-device", 1,
+                                "--rounds", 1, "--hf-overrides", '{"num_experts": 32}')
     for word in ("attention of one layer", "1 of 4 expert ranks", "knee at", "FMA loop"):
         assert word in out, out
     assert result["model"] == "qwen3-30b-a3b" and result["clock"] == "CPU time"
