@@ -294,7 +294,8 @@ std::function<int()> add_bench_kernels(CLI::App& app, const Platform& platform) 
   app.add_option("--rounds", flags->rounds, "Repetitions; medians are shown")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_flag("--quick", flags->quick, "At most 256 tokens; overrides the three above");
+  app.add_flag("--quick", flags->quick,
+               "At most 256 tokens; overrides --lengths, --tokens, --batch-tokens");
   app.add_option("--output-file", flags->output_file, "JSON with all figures");
   return [flags, &platform] {
     const Status status = bench(*flags, platform);
