@@ -40,7 +40,8 @@ std::string request_body(const Target& target, const LoadOptions& options, const
                                               options.id_high, options.length_divisor);
   nlohmann::json body = {{"model", target.model}, {"max_tokens", arrival.output_tokens},
                          {"temperature", 0},      {"stream", true},
-                         {"ignore_eos", true},    {"stream_options", {{"include_usage", true}}}};
+                         {"ignore_eos", true},    {"stream_options", {{"include_usage", true}}},
+                         {"return_timing", true}};
   if (target.chat()) {
     body["messages"] = {{{"role", "user"}, {"content", words(ids)}}};
   } else if (options.text_prompts) {

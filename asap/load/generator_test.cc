@@ -68,6 +68,25 @@ TEST_F(GeneratorTest, MeasuresTimeToFirstToken) {
   EXPECT_LT(report.ttft.p50, 1000);
 }
 
+// The front's names of the parts are those that the generator looks for.
+TEST_F(GeneratorTest, SaysWhereTheTimeWent) {
+  play([](test::Script& s) {
+    s.first_delay = Duration::millis(40);
+    s.times = {1'000'000, 2'000'000, 3'000'000, 4'000'000, 5'000'000, 6'000'000, 7'000'000};
+  });
+  const LoadReport report = make_report(run(40, 0.5));
+  ASSERT_GT(report.parts.count, 0u);
+  const TimeParts& mean = report.parts.mean;
+  EXPECT_NEAR(mean.queueing, 1, 1e-9);
+  EXPECT_NEAR(mean.attention, 2, 1e-9);
+  EXPECT_NEAR(mean.experts, 3, 1e-9);
+  EXPECT_NEAR(mean.dispatch, 4, 1e-9);
+  EXPECT_NEAR(mean.combine, 5, 1e-9);
+  EXPECT_NEAR(mean.turn, 6, 1e-9);
+  EXPECT_NEAR(mean.barrier, 7, 1e-9);
+  EXPECT_GE(mean.host, 40 - 28);
+}
+
 // Open loop: a slow server does not slow the arrivals down.
 TEST_F(GeneratorTest, SendsOnTimeWhateverTheServerDoes) {
   play([](test::Script& s) { s.first_delay = Duration::millis(600); });

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "asap/runtime/request_parts.h"
+
 namespace asap {
 namespace {
 
@@ -63,6 +65,8 @@ struct Metrics::Impl {
   Histogram& queued;
   Histogram& request_prompt_tokens;
   Histogram& expert_rows;
+  std::array<Histogram*, kRequestParts.size()> parts;  // of the time to the first token
+  Histogram& host;
   std::array<Counter*, kOutcomes.size()> outcomes;
 
   std::mutex scrape;  // counters follow the engine's totals by difference
@@ -84,7 +88,9 @@ struct Metrics::Impl {
         request_prompt_tokens(histogram("asap:request_prompt_tokens", "Prompt tokens per request.",
                                         one_two_five(max_model_len))),
         expert_rows(histogram("asap:expert_rows", "Rows that an expert got in one work item.",
-                              row_buckets())) {
+                              row_buckets())),
+        host(part("host")) {
+    for (size_t i = 0; i < parts.size(); ++i) parts[i] = &part(kRequestParts[i].name);
     auto& family = prometheus::BuildCounter()
                        .Name("asap:request_success_total")
                        .Help("Requests that ended, by reason.")
@@ -104,6 +110,12 @@ struct Metrics::Impl {
     rows_seen = now;
   }
 
+  // Of one part of the time to the first token.
+  Histogram& part(const char* name) {
+    return histogram(fmt::format("asap:request_{}_time_seconds", name).c_str(),
+                     fmt::format("Of the time to the first token: {}.", name).c_str(),
+                     kFirstTokenBuckets);
+  }
   Gauge& gauge(const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(labels);
   }
@@ -125,9 +137,14 @@ void Metrics::accepted(int prompt_tokens) {
   impl_->request_prompt_tokens.Observe(prompt_tokens);
 }
 
-void Metrics::first_token(Duration queued, Duration to_first_token) {
-  impl_->queued.Observe(queued.to_seconds());
-  impl_->to_first_token.Observe(to_first_token.to_seconds());
+void Metrics::first_token(const TokenEvent& event) {
+  const Duration whole = event.emitted - event.arrived;
+  impl_->queued.Observe((event.started - event.arrived).to_seconds());
+  impl_->to_first_token.Observe(whole.to_seconds());
+  for (size_t i = 0; i < kRequestParts.size(); ++i) {
+    impl_->parts[i]->Observe(Duration{event.times.*kRequestParts[i].ns}.to_seconds());
+  }
+  impl_->host.Observe(host_time(event.times, whole).to_seconds());
 }
 
 void Metrics::finished(Outcome outcome, Duration end_to_end) {

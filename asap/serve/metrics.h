@@ -20,8 +20,8 @@ class Metrics {
   ~Metrics();
 
   void accepted(int prompt_tokens);
-  // Both counted from the engine's acceptance of the request: its queue, and its first token.
-  void first_token(Duration queued, Duration to_first_token);
+  // Times count from the engine's acceptance of the request.
+  void first_token(const TokenEvent& event);
   void finished(Outcome outcome, Duration end_to_end);
   // For requests that ended without a last token.
   void finished(Outcome outcome);

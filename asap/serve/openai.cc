@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "asap/base/prng.h"
+#include "asap/runtime/request_parts.h"
 #include "asap/serve/http_error.h"
 #include "asap/serve/openai_request.h"
 #include "asap/serve/openai_response.h"
@@ -157,7 +158,7 @@ void CompletionJob::on_token(size_t index, const TokenEvent& event) {
   if (over_ || choice.done) return;
   if (event.finish == Finish::error) return fail(api_error(event.error));
   if (++choice.completion_tokens == 1) {
-    openai_->metrics.first_token(event.started - event.arrived, event.emitted - event.arrived);
+    openai_->metrics.first_token(event);
   }
   CompletionPiece piece = piece_of(choice, event);
   if (!piece.finish_reason.empty()) {
@@ -181,6 +182,9 @@ CompletionPiece CompletionJob::piece_of(Choice& choice, const TokenEvent& event)
     piece.logprobs.push_back(token_logprob(event, openai_->tokenizer, choice.code_points));
   }
   if (piece.with_token_ids) piece.token_ids.push_back(event.token);
+  if (piece.opens && request_.return_timing) {
+    piece.timing = {event.times, host_time(event.times, event.emitted - event.arrived)};
+  }
 
   piece.text = text_of(choice, event);
   choice.code_points += code_points(piece.text);
@@ -228,6 +232,7 @@ void CompletionJob::collect(Choice& choice, CompletionPiece piece) {
   whole.finish_reason = piece.finish_reason;
   whole.stop_reason = piece.stop_reason;
   std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(whole.logprobs));
+  if (piece.timing) whole.timing = piece.timing;
   whole.token_ids.insert(whole.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
 }
 

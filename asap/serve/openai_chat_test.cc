@@ -280,6 +280,11 @@ TEST_F(ChatTest, TokenIdsOnRequest) {
   EXPECT_EQ(choice["prompt_token_ids"].size(), 19u);
 }
 
+TEST_F(ChatTest, TimingOnRequest) {
+  const auto reply = json::parse(chat(with(R"("max_tokens":2,"return_timing":true)")).body);
+  EXPECT_EQ(reply["asap_timing"].size(), 8u) << reply;
+}
+
 TEST_F(ChatTest, ErrorsHaveTheirStatusAndNeverReachTheEngine) {
   const auto refused =
       json::parse(chat(R"({"messages":[{"role":"user","content":"refuse"}]})").body)["error"];

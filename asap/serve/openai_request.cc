@@ -423,6 +423,7 @@ tl::expected<CompletionRequest, ApiError> parse_completion(std::string_view body
   TRY(parse_stop(fields, request.stop));
   TRY(parse_stream(fields, request));
   TRY(fields.boolean("return_token_ids", request.return_token_ids));
+  TRY(fields.boolean("return_timing", request.return_timing));
   TRY(fields.boolean("add_special_tokens", request.add_special_tokens));
   return request;
 }
@@ -445,6 +446,7 @@ tl::expected<CompletionRequest, ApiError> parse_chat(std::string_view body,
   TRY(parse_stop(fields, request.stop));
   TRY(parse_stream(fields, request));
   TRY(fields.boolean("return_token_ids", request.return_token_ids));
+  TRY(fields.boolean("return_timing", request.return_timing));
   // The template writes the special tokens.
   request.add_special_tokens = false;
   TRY(fields.boolean("add_special_tokens", request.add_special_tokens));

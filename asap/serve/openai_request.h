@@ -36,6 +36,7 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;
+  bool return_timing = false;  // where the time to the first token went; ours, not OpenAI's
   bool add_special_tokens = true;
   bool fill_context = false;  // as many tokens as the model has room for; max_tokens is not used
   std::string_view prompt_field = "prompt";  // what errors about the prompt name

@@ -133,6 +133,7 @@ const Refusal kRefusals[] = {
     {with(R"("stream_options":true)"), "stream_options", "an object"},
     {with(R"("stream_options":{"include_usage":1})"), "stream_options.include_usage", "number 1"},
     {with(R"("return_token_ids":"yes")"), "return_token_ids", "true or false"},
+    {with(R"("return_timing":1)"), "return_timing", "true or false"},
     {with(R"("add_special_tokens":0)"), "add_special_tokens", "true or false"},
 };
 
@@ -167,7 +168,7 @@ TEST(ParseCompletion, Defaults) {
   EXPECT_EQ(request.sampling.temperature, 1.0);
   EXPECT_EQ(request.sampling.logprobs, -1);
   EXPECT_FALSE(request.has_seed || request.stream || request.include_usage);
-  EXPECT_FALSE(request.return_token_ids || request.sampling.ignore_eos);
+  EXPECT_FALSE(request.return_token_ids || request.return_timing || request.sampling.ignore_eos);
   EXPECT_TRUE(request.add_special_tokens);
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "asap/model/utf8.h"
+#include "asap/runtime/request_parts.h"
 
 namespace asap {
 namespace {
@@ -99,6 +100,16 @@ Json usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", 0}}}};
 }
 
+Json timing_json(const RequestTiming& timing) {
+  Json out;
+  for (const RequestPart& part : kRequestParts) {
+    const Duration time{std::max<int64_t>(0, timing.parts.*part.ns)};
+    out[fmt::format("{}_ms", part.name)] = 1e3 * time.to_seconds();
+  }
+  out["host_ms"] = 1e3 * timing.host.to_seconds();
+  return out;
+}
+
 Json head_json(const CompletionHead& head, bool whole) {
   const char* const object = head.api == Api::completions ? "text_completion"
                              : whole                      ? "chat.completion"
@@ -138,12 +149,14 @@ std::string completion_reply(const CompletionHead& head, std::span<const Complet
     json["choices"].push_back(choice_json(head.api, choice, true));
   }
   json["usage"] = usage_json(usage);
+  if (choices.front().timing) json["asap_timing"] = timing_json(*choices.front().timing);
   return dump(json);
 }
 
 std::string completion_event(const CompletionHead& head, const CompletionPiece& piece) {
   Json json = head_json(head, false);
   json["choices"].push_back(choice_json(head.api, piece, false));
+  if (piece.timing) json["asap_timing"] = timing_json(*piece.timing);
   return dump(json);
 }
 

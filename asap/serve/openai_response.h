@@ -36,6 +36,12 @@ struct TokenLogprob {
   int text_offset = 0;            // code points of this choice's text before the token
 };
 
+// Where the time to a first token went, as "asap_timing" says it.
+struct RequestTiming {
+  RequestTimes parts;
+  Duration host;
+};
+
 // One choice, or what one token adds to it.
 struct CompletionPiece {
   int index = 0;
@@ -48,6 +54,7 @@ struct CompletionPiece {
   bool with_token_ids = false;
   std::vector<int32_t> token_ids;
   std::vector<int32_t> prompt_token_ids;  // empty: left out, as in all events but a choice's first
+  std::optional<RequestTiming> timing;    // of a choice's first event, if asked for
 };
 
 struct Usage {
@@ -58,6 +65,7 @@ struct Usage {
 TokenLogprob token_logprob(const TokenEvent& event, const Tokenizer& tokenizer, int text_offset);
 int code_points(std::string_view utf8);
 
+// With several choices the timing is the first one's.
 std::string completion_reply(const CompletionHead& head, std::span<const CompletionPiece> choices,
                              const Usage& usage);
 std::string completion_event(const CompletionHead& head, const CompletionPiece& piece);

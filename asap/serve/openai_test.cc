@@ -215,6 +215,25 @@ TEST_F(OpenAiTest, TokenIdsOnRequest) {
   EXPECT_EQ(events[1]["choices"][0]["token_ids"], json::array({'b'}));
 }
 
+TEST_F(OpenAiTest, TimingOnRequest) {
+  test::Script script;
+  script.first_delay = Duration::millis(20);
+  script.times.queueing_ns = 2'000'000;
+  script.times.experts_ns = 500'000;
+  engine_.set_script(script);
+  const std::string body = R"({"prompt":"x","max_tokens":2)";
+  EXPECT_FALSE(json::parse(complete(body + "}").body).contains("asap_timing"));
+  const auto timing = json::parse(complete(body + R"(,"return_timing":true})").body)["asap_timing"];
+  ASSERT_EQ(timing.size(), 8u) << timing;
+  EXPECT_EQ(timing["queueing_ms"], 2.0);
+  EXPECT_EQ(timing["experts_ms"], 0.5);
+  EXPECT_EQ(timing["barrier_ms"], 0.0);
+  EXPECT_GE(timing["host_ms"], 17.4);  // the rest of the 20 ms
+  const auto events = stream(body + R"(,"return_timing":true,"stream":true})");
+  EXPECT_EQ(events[0]["asap_timing"]["queueing_ms"], 2.0);
+  EXPECT_FALSE(events[1].contains("asap_timing"));
+}
+
 TEST_F(OpenAiTest, EngineErrorsBecomeStatuses) {
   const std::pair<Code, int> cases[] = {{Code::invalid, 400},     {Code::not_found, 404},
                                         {Code::unsupported, 400}, {Code::overloaded, 429},
@@ -387,6 +406,9 @@ TEST_F(OpenAiTest, Metrics) {
         "asap:time_to_first_token_seconds_bucket{model_name=\"tiny\",le=\"2560\"}",
         "asap:e2e_request_latency_seconds_count{model_name=\"tiny\"} 2",
         "asap:request_queue_time_seconds_count{model_name=\"tiny\"} 2",
+        "asap:request_queueing_time_seconds_count{model_name=\"tiny\"} 2",
+        "asap:request_experts_time_seconds_sum{model_name=\"tiny\"} 0",
+        "asap:request_host_time_seconds_count{model_name=\"tiny\"} 2",
         "asap:request_prompt_tokens_bucket{model_name=\"tiny\",le=\"5\"} 2",
         "# TYPE asap:time_to_first_token_seconds histogram"}) {
     EXPECT_NE(page.body.find(line), std::string::npos) << line << "\n" << page.body;

@@ -306,6 +306,7 @@ TokenEvent FakeEngine::next_event(Live& live, Instant at) const {
   event.arrived = live.arrived;
   event.started = live.started;
   event.emitted = at;
+  event.times = live.script.times;
   const int index = live.made++;
   if (index == live.script.fail_at) {
     event.finish = Finish::error;

@@ -67,6 +67,7 @@ struct Script {
   std::vector<int32_t> tokens;  // repeated; empty: a, b, c, ...
   int eos_after = -1;           // this token (from 0) is <eos> and ends with Finish::stop
   Duration first_delay, gap;    // to the first token, between tokens
+  RequestTimes times;           // as the events say
   std::optional<Error> refuse;  // submit() fails
   int fail_at = -1;             // instead of this token (from 0) comes Finish::error with `failure`
   Error failure;

@@ -5,6 +5,7 @@
 #include "asap/runtime/clock.h"
 #include "asap/runtime/control.h"
 #include "asap/runtime/profile.h"
+#include "asap/runtime/request_parts.h"
 #include "asap/runtime/scheduling.h"
 #include "asap/runtime/tracks.h"
 
@@ -16,6 +17,19 @@ constexpr Duration kReport = Duration::seconds(1);  // virtual, between calls of
 
 double seconds(Instant at) {
   return Duration{at.ns}.to_seconds();
+}
+
+// Of a request that was scheduled `whole` before its first token.
+TimeParts parts_of(const RequestTimes& times, Duration whole) {
+  const auto ms = [](int64_t ns) { return static_cast<double>(ns) * 1e-6; };
+  return {.queueing = ms(times.queueing_ns),
+          .attention = ms(times.attention_ns),
+          .experts = ms(times.experts_ns),
+          .dispatch = ms(times.dispatch_ns),
+          .combine = ms(times.combine_ns),
+          .turn = ms(times.turn_ns),
+          .barrier = ms(times.barrier_ns),
+          .host = ms(host_time(times, whole).ns)};
 }
 
 // Requests enter in time, and their first tokens come back.
@@ -69,7 +83,10 @@ class Run {
       ++done_;
       return;
     }
-    if (record.first < 0) record.first = at;
+    if (record.first < 0) {
+      record.first = at;
+      record.parts = parts_of(event.times, Duration::seconds(at - record.scheduled));
+    }
     ++record.output_tokens;
     if (event.finish == Finish::none) return;
     record.finished = at;

@@ -93,6 +93,36 @@ TEST(Simulate, EachMechanismIsWorthSomething) {
   EXPECT_GT(mean_ttft(run(config_for("chunked"), workload)), 1.5 * all);
 }
 
+TEST(Simulate, PartsAddUpToTheTimeToFirstToken) {
+  for (const char* scheduler : {"asap", "asap-paper", "default", "chunked"}) {
+    for (const double rate : {1.0, 8.0}) {
+      const SimulationResult result = run(config_for(scheduler), poisson(rate, 10));
+      ASSERT_GT(result.load.requests.size(), 5u);
+      for (const RequestRecord& r : result.load.requests) {
+        ASSERT_TRUE(r.parts);
+        const TimeParts& p = *r.parts;
+        double sum = 0;
+        for (const TimePart& part : kTimeParts) {
+          EXPECT_GE(p.*part.value, 0) << scheduler << ": " << part.name;
+          sum += p.*part.value;
+        }
+        const double ttft = 1e3 * (r.first - r.scheduled);
+        EXPECT_NEAR(sum, ttft, 0.01) << scheduler << " at " << rate << "/s";
+        // Its own kernels and the fixed part: whatever else is slow, these are there.
+        EXPECT_GT(p.attention, 0);
+        EXPECT_GT(p.experts, 0);
+        EXPECT_GE(p.host, 29.99) << scheduler;  // the profile's 30 ms per request
+        EXPECT_LT(p.host, 35) << scheduler;
+      }
+    }
+  }
+}
+
+TEST(Simulate, OnlyLockstepEnginesWaitAtBarriers) {
+  EXPECT_EQ(make_report(run(config_for("asap"), poisson(8, 10)).load).parts.mean.barrier, 0);
+  EXPECT_GT(make_report(run(config_for("default"), poisson(4, 10)).load).parts.mean.barrier, 1);
+}
+
 // A device is never more than fully busy, and does the same work whatever the order.
 TEST(Simulate, UseIsAShare) {
   const auto workload = poisson(12, 10);
