@@ -185,7 +185,7 @@ void Scheduler::account(const Flight& f, const BatchTimes& t, Instant now) {
     Live& live = found->second;
     const Instant from = std::max(f.sent, live.covered);
     live.times.queueing_ns += (from - live.covered).ns;
-    live.covered = now + front_cost_;
+    live.covered = now;
     if (now <= f.sent) continue;
     const double share =
         static_cast<double>((now - from).ns) / static_cast<double>((now - f.sent).ns);
