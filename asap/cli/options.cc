@@ -50,7 +50,12 @@ void add_scheduling_flags(CLI::App& app, EngineConfig& config) {
   const auto option = [&](const char* name, auto& value, const char* help) {
     app.add_option(name, value, help)->group(group);
   };
-  option("--scheduler", config.scheduler, "asap, or paper: the paper's settings");
+  option(
+      "--scheduler", config.scheduler,
+      "asap; paper: asap with the paper's settings; in lockstep, to compare with: default (whole "
+      "prompts), chunked");
+  option("--chunked-prefill-size", config.chunked_prefill_size,
+         "--scheduler chunked: tokens of a group in a step");
   option("--pairing", config.pairing,
          "refill: a free stage gets its next batch at once; paper: stages start together");
   option("--queue-order", config.queue_order, "aged: short prompts first, aging; fcfs");
@@ -92,8 +97,6 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
   option("--data-parallel-size,--dp", config.data_parallel_size, "D: attention groups");
   option("--tensor-parallel-size,--tp", config.tensor_parallel_size, "T: ranks of a group");
   option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks, "E: devices that hold experts");
-  option("--chunked-prefill-size", config.chunked_prefill_size,
-         "--scheduler chunked: tokens of a group in a step");
   option("--stages", config.stages,
          "R: batches alive in a group at once; 1: no interleaving, 0: as the scheduler has it");
   option("--max-num-batched-tokens", config.max_num_batched_tokens,
