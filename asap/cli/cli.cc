@@ -52,6 +52,7 @@ int run_cli(int argc, char** argv, const Platform& platform) {
       {"quantize", "Write a checkpoint's int8 form (W8A8), which vLLM reads too", add_quantize},
       {"verify", "Check engines against golden checkpoints with expected results",
        with_platform(add_verify)},
+      {"plan", "Find the instance that serves a demand best on so many devices", add_plan},
       {"simulate", "Run a workload through an instance of any size in virtual time", add_simulate},
       {"reproduce", "The paper's evaluation as a report: its figures, simulated, measured",
        add_reproduce},

@@ -14,6 +14,7 @@ std::function<int()> add_run(CLI::App& app, const Platform& platform);
 std::function<int()> add_inspect(CLI::App& app);
 std::function<int()> add_quantize(CLI::App& app);
 std::function<int()> add_verify(CLI::App& app, const Platform& platform);
+std::function<int()> add_plan(CLI::App& app);
 std::function<int()> add_simulate(CLI::App& app);
 std::function<int()> add_reproduce(CLI::App& app);
 std::function<int()> add_bench(CLI::App& app, const Platform& platform);

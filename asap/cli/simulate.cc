@@ -46,29 +46,10 @@ Result<SimulationResult> run_once(const SimulateFlags& flags, double rate) {
   return result;
 }
 
-double statistic(const LoadReport& report, const std::string& name) {
-  if (name == "mean") return report.ttft.mean;
-  if (name == "p50") return report.ttft.p50;
-  return name == "p90" ? report.ttft.p90 : report.ttft.p99;
-}
-
 std::string use_text(const SimulationResult& r) {
-  const Geometry& g = r.geometry;
-  const auto share = [&](Duration busy) { return 100 * busy.to_seconds() / r.virtual_seconds; };
-  double attention = 0;
-  double compute = 0;
-  double send = 0;
-  for (int device = 1; device < g.devices(); ++device) {
-    const DeviceUse& use = r.use[static_cast<size_t>(device)];
-    if (device < expert_device(g, 0)) {
-      attention += share(use.compute) / (g.groups * g.ranks);
-    } else {
-      compute += share(use.compute) / g.expert_ranks;
-      send += share(use.send) / g.expert_ranks;
-    }
-  }
+  const Utilisation use = utilisation_of(r);
   return fmt::format("busy: attention {:.1f} %, experts {:.1f} % computing, {:.1f} % sending\n",
-                     attention, compute, send);
+                     100 * use.attention, 100 * use.experts, 100 * use.send);
 }
 
 void print(const SimulationResult& r, const LoadReport& report) {
@@ -89,7 +70,7 @@ Status search(const SimulateFlags& flags, nlohmann::ordered_json* out) {
   while (const auto rate = search.next()) {
     ASAP_ASSIGN(const SimulationResult result, run_once(flags, *rate));
     const LoadReport report = make_report(result.load);
-    const bool met = statistic(report, flags.slo_statistic) <= flags.slo_ttft_ms &&
+    const bool met = statistic_of(report.ttft, flags.slo_statistic) <= flags.slo_ttft_ms &&
                      report.finished == report.requests;
     std::printf("%10.3f %10.1f %10.1f %10.1f %10.1f %12s\n", *rate, report.ttft.mean,
                 report.ttft.p50, report.ttft.p90, report.ttft.p99, met ? "met" : "missed");

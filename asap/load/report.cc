@@ -122,6 +122,12 @@ Quantiles quantiles(std::vector<double> values) {
   return out;
 }
 
+double statistic_of(const Quantiles& ttft, const std::string& name) {
+  if (name == "mean") return ttft.mean;
+  if (name == "p50") return ttft.p50;
+  return name == "p90" ? ttft.p90 : ttft.p99;
+}
+
 LoadReport make_report(const LoadResult& result) {
   LoadReport out;
   out.requests = static_cast<int>(result.requests.size());

@@ -15,6 +15,8 @@ struct Quantiles {
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;  // milliseconds
 };
 Quantiles quantiles(std::vector<double> milliseconds);
+// By name: "mean", "p50", "p90" or "p99".
+double statistic_of(const Quantiles& ttft, const std::string& name);
 
 // The mean of each part of the requests that have parts.
 struct MeanParts {

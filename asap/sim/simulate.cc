@@ -69,7 +69,11 @@ class Run {
 
   int done() const { return done_; }
   bool finished() const { return done_ == static_cast<int>(records_.size()); }
-  std::vector<RequestRecord> take() { return std::move(records_); }
+  // Of those that came: a run that was stopped did not see the rest.
+  std::vector<RequestRecord> take() {
+    records_.resize(next_);
+    return std::move(records_);
+  }
 
  private:
   Instant arrival(size_t i) const { return Instant{0} + Duration::seconds(workload_[i].at); }
@@ -195,6 +199,24 @@ Result<SimulationResult> simulate(EngineConfig given, const std::vector<Arrival>
   out.use = instance.use();
   out.geometry = plan.geometry;
   ASAP_TRY(trace.write());
+  return out;
+}
+
+Utilisation utilisation_of(const SimulationResult& result) {
+  const Geometry& g = result.geometry;
+  Utilisation out;
+  for (int device = 1; device < g.devices(); ++device) {
+    const DeviceUse& use = result.use[static_cast<size_t>(device)];
+    const auto share = [&](Duration busy, int devices) {
+      return busy.to_seconds() / std::max(1e-9, result.virtual_seconds) / devices;
+    };
+    if (device < expert_device(g, 0)) {
+      out.attention += share(use.compute, g.groups * g.ranks);
+    } else {
+      out.experts += share(use.compute, g.expert_ranks);
+      out.send += share(use.send, g.expert_ranks);
+    }
+  }
   return out;
 }
 

@@ -29,6 +29,12 @@ struct SimulationResult {
   Geometry geometry;
 };
 
+// Busy shares of the time, averaged over the devices of a kind.
+struct Utilisation {
+  double attention = 0, experts = 0, send = 0;
+};
+Utilisation utilisation_of(const SimulationResult& result);
+
 // `config.profile` names the cost profile; where config names no model, the profile's is taken.
 // `progress` (may be null): virtual seconds, requests done; false stops. Errors: as make_plan.
 Result<SimulationResult> simulate(EngineConfig config, const std::vector<Arrival>& workload,
