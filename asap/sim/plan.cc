@@ -83,14 +83,13 @@ class Planner {
     });
     out_.too_large = out_.candidates - static_cast<int>(all->size());
     if (!all->empty()) return {};
-    return fail(Code::invalid,
-                "--device-memory-gb {}: no instance of {} devices fits; the smallest, {}, needs "
-                "{:.1f} GB (weights {:.1f}, cache {:.1f}, windows {:.1f} on its largest device): "
-                "give more devices, --quantization int8, or a lower --max-num-batched-tokens",
-                request_.device_memory_gb, request_.space.devices, least.name(), gb(least.memory()),
-                gb(std::max(least.attention.weights, least.expert.weights)),
-                gb(least.attention.cache),
-                gb(std::max(least.attention.windows, least.expert.windows)));
+    return fail(
+        Code::invalid,
+        "--device-memory-gb {}: no instance of {} devices fits; the smallest, {}, needs "
+        "{:.1f} GB (attention device {:.1f}, expert device {:.1f}; in lockstep both are one): give "
+        "more devices, --quantization int8, or a lower --max-num-batched-tokens",
+        request_.device_memory_gb, request_.space.devices, least.name(), gb(least.memory()),
+        gb(least.attention.total()), gb(least.expert.total()));
   }
   static double gb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
 
@@ -145,6 +144,7 @@ class Planner {
       SloSearch search(request_.workload.rate, request_.slo_tolerance);
       search.record(instance.meets);  // the full run was its first
       while (const auto rate = search.next()) {
+        if (!arrivals(*rate, 1)) break;  // so low that no request falls into the run
         ASAP_ASSIGN(const SimulationResult result, one(instance.candidate, *rate, 1));
         if (stop_) return {};
         search.record(met(make_report(result.load)));
