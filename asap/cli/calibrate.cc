@@ -1,12 +1,16 @@
 // asap calibrate: measures a cost profile of a model on this machine.
 #include "asap/runtime/calibrate.h"
 
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
@@ -26,6 +30,7 @@ struct CalibrateFlags {
   EngineConfig config;
   int max_tokens = 2048;
   int rounds = 3;
+  int company = 0;
   bool quick = false;
   std::string output;
 };
@@ -50,6 +55,42 @@ Status write_profile(const fs::path& path, const CostProfile& profile) {
   if (!file) return fail(Code::internal, "--output {}: cannot be written", path.string());
   return {};
 }
+
+// Processes that run batches of the same model until they are ended: a device of an instance works
+// beside others, which take memory bandwidth, cache and clock from it.
+class Company {
+ public:
+  Company(const CalibrateFlags& flags, const Platform& platform) {
+    for (int i = 0; i < flags.company; ++i) {
+      const pid_t pid = ::fork();
+      if (pid == 0) work(flags, platform);
+      if (pid > 0) pids_.push_back(pid);
+    }
+  }
+  Company(const Company&) = delete;
+  Company& operator=(const Company&) = delete;
+  ~Company() {
+    for (const pid_t pid : pids_) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+  }
+
+ private:
+  [[noreturn]] static void work(const CalibrateFlags& flags, const Platform& platform) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    LayerRig::Options options;
+    options.config = flags.config;
+    options.max_tokens = options.max_context = flags.max_tokens;
+    options.max_sequences = 1;
+    options.clock = rig_clock(flags.config);
+    const auto rig = LayerRig::open(options, platform);
+    const RigSequence sequence{flags.max_tokens / 4, 0};
+    while (rig) (*rig)->run({&sequence, 1});
+    ::_exit(1);
+  }
+  std::vector<pid_t> pids_;
+};
 
 // "4 x 128", "64 over 448"
 std::string batch_text(const CalibrationRow& row) {
@@ -102,6 +143,7 @@ Status run(CalibrateFlags flags, const Platform& platform) {
     }
     return !interrupted();
   };
+  const Company company(flags, platform);
   ASAP_ASSIGN(const Calibration found, calibrate(options, platform));
   print_table(found);
   fs::path path = flags.output;
@@ -124,6 +166,11 @@ std::function<int()> add_calibrate(CLI::App& app, const Platform& platform) {
       ->capture_default_str();
   app.add_option("--rounds", flags->rounds, "Repetitions; medians are taken")
       ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--company", flags->company,
+                 "Processes that work beside the measured one, as an instance's other devices do; "
+                 "usually cores - 1")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_flag("--quick", flags->quick, "At most 128 tokens: for a try");
   app.add_option("--output,-o", flags->output,
