@@ -12,7 +12,7 @@ namespace asap {
 
 void add_rig_flags(CLI::App& app, EngineConfig& config) {
   config.load_format = "dummy";
-  config.num_moe_ranks = 1;
+  if (config.num_moe_ranks == 0) config.num_moe_ranks = 1;
   add_model_flags(app, config);
   app.add_option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks,
                  "E: devices that share the experts; one of them is measured")
