@@ -2,17 +2,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
+#include "asap/cli/slo_flags.h"
 #include "asap/cli/workload_flags.h"
 #include "asap/load/report.h"
-#include "asap/load/slo_search.h"
 
 namespace asap {
 
@@ -28,20 +25,12 @@ struct BenchFlags {
   WorkloadFlags workload_flags;
   WorkloadSpec workload;  // of them
   LoadOptions options;
-  double slo_ttft_ms = 0;
-  std::string slo_statistic = "mean";
-  double slo_tolerance = 0.05;
+  SloFlags slo;
 };
-
-std::atomic<bool> interrupted = false;  // lock-free, so a handler may set it
-
-void on_interrupt(int) {
-  interrupted = true;
-}
 
 bool show_progress(const LoadProgress& p) {
   constexpr int kWidth = 30;
-  if (interrupted) return false;
+  if (interrupted()) return false;
   if (::isatty(STDERR_FILENO) == 0) return true;
   const int filled = p.total > 0 ? p.done * kWidth / p.total : 0;
   std::fprintf(stderr, "\r[%-*s] %d/%d done, %d in flight, %d failed, %.0f s ", kWidth,
@@ -76,40 +65,6 @@ Result<LoadReport> run_once(const BenchFlags& flags, const Target& target, doubl
   return make_report(result);
 }
 
-double statistic(const LoadReport& report, const std::string& name) {
-  if (name == "mean") return report.ttft.mean;
-  if (name == "p50") return report.ttft.p50;
-  return name == "p90" ? report.ttft.p90 : report.ttft.p99;
-}
-
-// Meets the limit only if nothing was refused, lost or left over.
-bool meets(const BenchFlags& flags, const LoadReport& report) {
-  return report.finished == report.requests &&
-         statistic(report, flags.slo_statistic) <= flags.slo_ttft_ms;
-}
-
-Status search(const BenchFlags& flags, const Target& target, nlohmann::ordered_json* out) {
-  SloSearch search(flags.workload.rate, flags.slo_tolerance);
-  std::printf("%10s %10s %10s %10s %10s %12s\n", "rate/s", "mean", "p50", "p90", "p99", "verdict");
-  while (const auto rate = search.next()) {
-    ASAP_ASSIGN(const LoadReport report, run_once(flags, target, *rate));
-    if (interrupted) return fail(Code::unavailable, "interrupted");
-    const bool met = meets(flags, report);
-    std::printf("%10.3f %10.1f %10.1f %10.1f %10.1f %12s\n", *rate, report.ttft.mean,
-                report.ttft.p50, report.ttft.p90, report.ttft.p99, met ? "met" : "missed");
-    std::fflush(stdout);
-    nlohmann::ordered_json row = json_of(report);
-    row["request_rate"] = *rate;
-    row["met"] = met;
-    (*out)["runs"].push_back(row);
-    search.record(met);
-  }
-  std::printf("highest rate with %s TTFT <= %.0f ms: %.3f requests/s\n",
-              flags.slo_statistic.c_str(), flags.slo_ttft_ms, search.best());
-  (*out)["slo_request_rate"] = search.best();
-  return {};
-}
-
 Status bench(BenchFlags flags) {
   ASAP_ASSIGN(flags.workload, workload_spec(flags.workload_flags));
   ASAP_ASSIGN(Target target, parse_base_url(flags.base_url));
@@ -124,7 +79,7 @@ Status bench(BenchFlags flags) {
   flags.options.id_high = ids.second;
   flags.options.length_divisor = flags.workload.length_divisor;
   flags.options.seed = flags.workload.seed;
-  std::signal(SIGINT, on_interrupt);
+  catch_interrupts();
   nlohmann::ordered_json out = {
       {"base_url", flags.base_url},
       {"endpoint", flags.endpoint},
@@ -133,19 +88,20 @@ Status bench(BenchFlags flags) {
       {"length_divisor", flags.workload.length_divisor},
       {"row_offset", flags.workload.row_offset},
       {"seed", flags.workload.seed}};
-  if (flags.slo_ttft_ms > 0) {
-    ASAP_TRY(search(flags, target, &out));
+  if (flags.slo.ttft_ms > 0) {
+    const auto run = [&](double rate) -> Result<LoadReport> {
+      auto report = run_once(flags, target, rate);
+      if (interrupted()) return fail(Code::unavailable, "interrupted");
+      return report;
+    };
+    ASAP_TRY(search_rate(flags.slo, flags.workload.rate, run, &out));
   } else {
     ASAP_ASSIGN(const LoadReport report, run_once(flags, target, flags.workload.rate));
     std::printf("%s", text_of(report).c_str());
     out["request_rate"] = flags.workload.rate;
     out.update(json_of(report));
   }
-  if (flags.output_file.empty()) return {};
-  std::ofstream file(flags.output_file);
-  file << out.dump(1) << "\n";
-  if (!file) return fail(Code::internal, "--output-file {}: cannot be written", flags.output_file);
-  return {};
+  return write_figures(flags.output_file, out);
 }
 
 std::function<int()> add_bench_serve(CLI::App& app) {
@@ -165,12 +121,7 @@ std::function<int()> add_bench_serve(CLI::App& app) {
       ->check(CLI::Range(0.0, 1e5));
   app.add_option("--max-connections", flags->options.max_connections, "Requests in flight")
       ->check(CLI::Range(1, 60000));
-  app.add_option("--slo-ttft-ms", flags->slo_ttft_ms,
-                 "Search for the highest rate whose TTFT meets this; starts at --request-rate");
-  app.add_option("--slo-statistic", flags->slo_statistic, "What has to meet it")
-      ->check(CLI::IsMember({"mean", "p50", "p90", "p99"}));
-  app.add_option("--slo-tolerance", flags->slo_tolerance, "Ratio at which the search ends")
-      ->check(CLI::Range(1e-3, 1.0));
+  add_slo_flags(app, flags->slo);
   app.add_option("--output-file", flags->output_file, "JSON with all figures");
   return [flags] {
     const Status status = bench(*flags);

@@ -15,7 +15,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -302,11 +301,7 @@ Status bench(CommFlags flags, const Platform& platform) {
   for (const bool dispatch : {true, false}) {
     ASAP_TRY(measure_direction(flags, platform, g, tokens, dispatch, &out));
   }
-  if (flags.output_file.empty()) return {};
-  std::ofstream file(flags.output_file);
-  file << out.dump(1) << "\n";
-  if (!file) return fail(Code::internal, "--output-file {}: cannot be written", flags.output_file);
-  return {};
+  return write_figures(flags.output_file, out);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -270,11 +269,7 @@ Status bench(KernelFlags flags, const Platform& platform) {
               {"num_moe_ranks", flags.config.num_moe_ranks},
               {"rounds", flags.rounds}};
   out.update(bench.report(rig->spec()));
-  if (flags.output_file.empty()) return {};
-  std::ofstream file(flags.output_file);
-  file << out.dump(1) << "\n";
-  if (!file) return fail(Code::internal, "--output-file {}: cannot be written", flags.output_file);
-  return {};
+  return write_figures(flags.output_file, out);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "asap/model/byte_tokenizer.h"
 #include "asap/runtime/runner.h"
@@ -101,7 +102,7 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
          "R: batches alive in a group at once; 1: no interleaving, 0: as the scheduler has it");
   option("--max-num-batched-tokens", config.max_num_batched_tokens,
          "S: tokens of one batch; longer prompts are cut over the KV cache, or run alone with "
-         "--scheduler default (there 3072 unless given)");
+         "--scheduler default; 0: 2048, there 3072");
   option("--max-num-seqs", config.max_num_seqs, "Sequences of one batch");
   option("--max-model-len", config.max_model_len,
          "Tokens of prompt and output; 0: the model's own limit");
@@ -217,6 +218,15 @@ Result<std::string> find_trace(const std::string& name_or_path) {
   }
   return fail(Code::not_found, "--trace {}: no such file, and the shipped traces are {}",
               name_or_path, known);
+}
+
+Status write_figures(const std::string& file, const nlohmann::ordered_json& figures) {
+  if (file.empty()) return {};
+  std::ofstream out(file);
+  out << figures.dump(1) << "\n";
+  out.close();
+  if (!out) return fail(Code::internal, "--output-file {}: cannot be written", file);
+  return {};
 }
 
 namespace {

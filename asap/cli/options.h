@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "asap/base/result.h"
@@ -35,6 +36,9 @@ Result<std::string> bundled_model();
 // The file of a workload trace: a file that exists, or one of traces/ by its short name (W0) or its
 // own, found as the bundled model is. Errors: not_found (lists the shipped ones).
 Result<std::string> find_trace(const std::string& name_or_path);
+
+// What --output-file gets; "" writes nothing. Errors: internal (names the file).
+Status write_figures(const std::string& file, const nlohmann::ordered_json& figures);
 
 // True after SIGINT or SIGTERM, once catch_interrupts() was called.
 void catch_interrupts();

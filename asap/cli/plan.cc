@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "asap/cli/commands.h"
@@ -223,11 +222,7 @@ Status run(PlanFlags flags) {
   if (flags.validate) {
     ASAP_ASSIGN(out["validation"], validate(flags, planned->best.front()));
   }
-  if (flags.output_file.empty()) return {};
-  std::ofstream file(flags.output_file);
-  file << out.dump(1) << "\n";
-  if (!file) return fail(Code::internal, "--output-file {}: cannot be written", flags.output_file);
-  return {};
+  return write_figures(flags.output_file, out);
 }
 
 void add_search_flags(CLI::App& app, PlanRequest& request) {

@@ -5,14 +5,13 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
+#include "asap/cli/slo_flags.h"
 #include "asap/cli/workload_flags.h"
 #include "asap/load/report.h"
-#include "asap/load/slo_search.h"
 
 namespace asap {
 
@@ -23,9 +22,7 @@ struct SimulateFlags {
   WorkloadFlags workload;
   SimulationLimits limits;
   std::string output_file;
-  double slo_ttft_ms = 0;
-  std::string slo_statistic = "mean";
-  double slo_tolerance = 0.02;
+  SloFlags slo;
 };
 
 Result<SimulationResult> run_once(const SimulateFlags& flags, double rate) {
@@ -64,29 +61,6 @@ void print(const SimulationResult& r, const LoadReport& report) {
           .c_str());
 }
 
-Status search(const SimulateFlags& flags, nlohmann::ordered_json* out) {
-  SloSearch search(flags.workload.spec.rate, flags.slo_tolerance);
-  std::printf("%10s %10s %10s %10s %10s %12s\n", "rate/s", "mean", "p50", "p90", "p99", "verdict");
-  while (const auto rate = search.next()) {
-    ASAP_ASSIGN(const SimulationResult result, run_once(flags, *rate));
-    const LoadReport report = make_report(result.load);
-    const bool met = statistic_of(report.ttft, flags.slo_statistic) <= flags.slo_ttft_ms &&
-                     report.finished == report.requests;
-    std::printf("%10.3f %10.1f %10.1f %10.1f %10.1f %12s\n", *rate, report.ttft.mean,
-                report.ttft.p50, report.ttft.p90, report.ttft.p99, met ? "met" : "missed");
-    std::fflush(stdout);
-    nlohmann::ordered_json row = json_of(report);
-    row["request_rate"] = *rate;
-    row["met"] = met;
-    (*out)["runs"].push_back(row);
-    search.record(met);
-  }
-  std::printf("highest rate with %s TTFT <= %.0f ms: %.3f requests/s\n",
-              flags.slo_statistic.c_str(), flags.slo_ttft_ms, search.best());
-  (*out)["slo_request_rate"] = search.best();
-  return {};
-}
-
 Status run(SimulateFlags flags) {
   catch_interrupts();
   EngineConfig& config = flags.config;
@@ -95,8 +69,12 @@ Status run(SimulateFlags flags) {
   if (config.num_moe_ranks == 0 && !lockstep) config.num_moe_ranks = 16;
   nlohmann::ordered_json out = {{"profile", flags.config.profile},
                                 {"scheduler", flags.config.scheduler}};
-  if (flags.slo_ttft_ms > 0) {
-    ASAP_TRY(search(flags, &out));
+  if (flags.slo.ttft_ms > 0) {
+    const auto at = [&](double rate) -> Result<LoadReport> {
+      ASAP_ASSIGN(const SimulationResult result, run_once(flags, rate));
+      return make_report(result.load);
+    };
+    ASAP_TRY(search_rate(flags.slo, flags.workload.spec.rate, at, &out));
   } else {
     ASAP_ASSIGN(const SimulationResult result, run_once(flags, flags.workload.spec.rate));
     const LoadReport report = make_report(result.load);
@@ -107,11 +85,7 @@ Status run(SimulateFlags flags) {
     out["wall_seconds"] = result.wall_seconds;
     out.update(json_of(report));
   }
-  if (flags.output_file.empty()) return {};
-  std::ofstream file(flags.output_file);
-  file << out.dump(1) << "\n";
-  if (!file) return fail(Code::internal, "--output-file {}: cannot be written", flags.output_file);
-  return {};
+  return write_figures(flags.output_file, out);
 }
 
 }  // namespace
@@ -147,12 +121,8 @@ std::function<int()> add_simulate(CLI::App& app) {
          "Stop once so many requests wait: beyond capacity; 0: never");
   app.add_option("--trace-file", flags->limits.trace_file,
                  "Write a Chrome/Perfetto trace in virtual time (--trace is the workload)");
-  option("--slo-ttft-ms", flags->slo_ttft_ms,
-         "Search for the highest rate whose TTFT meets this; starts at --request-rate");
-  app.add_option("--slo-statistic", flags->slo_statistic, "What has to meet it")
-      ->check(CLI::IsMember({"mean", "p50", "p90", "p99"}))
-      ->capture_default_str();
-  option("--slo-tolerance", flags->slo_tolerance, "Ratio at which the search ends");
+  flags->slo.tolerance = 0.02;
+  add_slo_flags(app, flags->slo);
   app.add_option("--output-file", flags->output_file, "JSON with all figures");
   return [flags] {
     const Status status = run(*flags);

@@ -10,8 +10,6 @@ namespace {
 
 // Waiting sequences looked at behind the first one for a batch; bounds the work of form().
 constexpr int kLookahead = 64;
-// A prompt that is cut gets at least this many tokens of a batch (or half of a smaller S).
-constexpr int kSmallestCut = 64;
 // Parts of a prompt that is alone: one's experts work while the other's attention does. More parts
 // only add what a batch costs.
 constexpr int kLoneParts = 2;

@@ -20,14 +20,4 @@ struct CostModel {
   double of(const BatchPlan& plan) const;
 };
 
-// max(plateau, slope·tokens): reading the weights bounds a small item, arithmetic a large one.
-struct ExpertCost {
-  double plateau = 0;
-  double slope = 1;
-
-  double item(int tokens) const;
-  // Tokens from which an item's cost grows: batches below it waste expert time.
-  int knee_tokens() const;
-};
-
 }  // namespace asap

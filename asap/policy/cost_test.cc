@@ -19,13 +19,5 @@ TEST(CostTest, CuttingAPromptKeepsItsPairs) {
   EXPECT_DOUBLE_EQ(cost.piece(100, 0), cost.piece(60, 0) + cost.piece(40, 60));
 }
 
-TEST(CostTest, ExpertsAreFlatBelowTheKnee) {
-  const ExpertCost cost{10, 0.005};
-  EXPECT_EQ(cost.knee_tokens(), 2000);
-  EXPECT_DOUBLE_EQ(cost.item(0), 10);
-  EXPECT_DOUBLE_EQ(cost.item(2000), 10);
-  EXPECT_DOUBLE_EQ(cost.item(4000), 20);
-}
-
 }  // namespace
 }  // namespace asap

@@ -9,6 +9,9 @@
 
 namespace asap {
 
+// A prompt that is cut gets at least this many tokens of a batch (or half of a smaller one).
+inline constexpr int kSmallestCut = 64;
+
 enum class Pairing : uint8_t {
   refill,  // a freed stage gets its next batch at once
   paper,   // all stages of a group start together, long prompts have the group for themselves

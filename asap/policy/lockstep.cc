@@ -10,8 +10,6 @@ namespace {
 
 // Waiting sequences without room that a step looks past; bounds the work of a step.
 constexpr int kLookahead = 64;
-// A prompt that is cut gets at least this many tokens of a batch (or half of a smaller one).
-constexpr int kSmallestCut = 64;
 
 size_t sz(int n) {
   return static_cast<size_t>(n);

@@ -153,7 +153,6 @@ void AttentionAgent::park(Stage& stage, Phase phase) {
   stage.parked = tracer_.now();
 }
 
-// A span of a stage, in the trace and in the batch's times.
 void AttentionAgent::trace(const Stage& stage, TraceOp op, Instant begin, TraceFlow flow) const {
   if (!tracer_.on()) return;
   TraceEvent event;
@@ -233,7 +232,7 @@ void AttentionAgent::place_sequences(Stage& stage) {
     const int end = c.past + c.tokens;
     CHECK(c.past >= 0 && c.tokens > 0 && row + c.tokens <= work.tokens && c.blocks >= 0 &&
           block + c.blocks <= static_cast<int>(stage.blocks.size()) && end <= c.blocks * kKvBlock);
-    CHECK(c.follows < geometry_.stages && c.follows != stage.index(),
+    CHECK(c.follows >= -1 && c.follows < geometry_.stages && c.follows != stage.index(),
           "a part of sequence {} on stage {} follows stage {}", c.sequence, stage.index(),
           c.follows);
     work.select = work.select || (spec_.index_topk > 0 && end > spec_.index_topk);

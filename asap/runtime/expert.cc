@@ -205,7 +205,9 @@ ExpertRank::ExpertRank(const Geometry& geometry, int rank, std::unique_ptr<Exper
       ready_(items_.size()),
       computed_(pieces_.size()),
       free_(pieces_.size()) {
+  for (ExpertItem& item : items_) math_->reserve(item);
   for (ExpertPiece& piece : pieces_) {
+    math_->reserve(piece);
     piece.segments.reserve(items_.size());
     free_.push({&piece, Instant{0}});
   }

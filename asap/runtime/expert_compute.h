@@ -46,6 +46,9 @@ class ExpertCompute {
  public:
   virtual ~ExpertCompute() = default;
   virtual int piece_tokens() const = 0;  // of one call, at most
+  // Before the first item: memory for the largest, so that none is taken later.
+  virtual void reserve(ExpertItem& item) const = 0;
+  virtual void reserve(ExpertPiece& piece) const = 0;
   // receive: the ranks' shares become the item's rows; item.tokens and rank_begin are set.
   virtual void index(std::span<const DispatchView> views, ExpertItem& item) = 0;
   // compute: the piece's segments, with tokens.

@@ -49,6 +49,26 @@ ExpertRows::ExpertRows(const Geometry& geometry, std::shared_ptr<const ExpertWei
   wire_.resize(sz(piece_tokens()) * geometry.row_bytes());
 }
 
+void ExpertRows::reserve(ExpertItem& item) const {
+  const size_t tokens = sz(geometry_.slice_tokens()) * sz(geometry_.ranks);
+  const size_t rows = tokens * sz(geometry_.local_top_k());
+  item.payload.reserve(tokens);
+  item.token_offsets.reserve(tokens + 1);
+  item.token_expert.reserve(rows);
+  item.token_weight.reserve(rows);
+}
+
+void ExpertRows::reserve(ExpertPiece& piece) const {
+  const size_t tokens = sz(piece_tokens());
+  const size_t rows = tokens * sz(geometry_.local_top_k());
+  piece.row_token.reserve(rows);
+  piece.row_weight.reserve(rows);
+  piece.token_rows.reserve(rows);
+  piece.token_offsets.reserve(tokens + 1);
+  piece.payload.reserve(tokens);
+  piece.out.resize(tokens * sz(geometry_.hidden));
+}
+
 // Joins the ranks' shares: global token numbers, and for each token its rows by ascending expert.
 void ExpertRows::index(std::span<const DispatchView> views, ExpertItem& item) {
   count(views);
@@ -132,7 +152,6 @@ void ExpertRows::sort_by_expert(ExpertPiece& p) {
 
 void ExpertRows::experts(ExpertPiece& piece) {
   sort_by_expert(piece);
-  piece.out.resize(sz(piece_tokens()) * sz(geometry_.hidden));
   if (piece.tokens == 0) return;
   if (!super_kernel_) return per_expert(piece);
   ops_.experts(weights_->table,

@@ -41,6 +41,8 @@ class ExpertRows final : public ExpertCompute {
   void count_rows(RowHistogram* histogram) { histogram_ = histogram; }
 
   int piece_tokens() const override { return asap::piece_tokens(geometry_); }
+  void reserve(ExpertItem& item) const override;
+  void reserve(ExpertPiece& piece) const override;
   void index(std::span<const DispatchView> views, ExpertItem& item) override;
   void experts(ExpertPiece& piece) override;
   void narrow(const ExpertPiece& piece) override;

@@ -60,6 +60,8 @@ class PricedExperts final : public ExpertCompute {
                 uint64_t seed, Meter& receive, Meter& compute, Meter& send);
 
   int piece_tokens() const override { return geometry_.max_batch_tokens * geometry_.groups; }
+  void reserve(ExpertItem&) const override {}
+  void reserve(ExpertPiece&) const override {}
   void index(std::span<const DispatchView> views, ExpertItem& item) override;
   void experts(ExpertPiece& piece) override;
   void narrow(const ExpertPiece& piece) override;

@@ -187,6 +187,10 @@ Result<SimulationResult> simulate(EngineConfig given, const std::vector<Arrival>
       }
     }
   }
+  if (!run.finished() && !stopped && instance.idle() && run.next_arrival() == Instant::never()) {
+    return fail(Code::internal, "nothing happens any more at {:.3f} s, {} of {} requests done\n{}",
+                seconds(instance.now()), run.done(), workload.size(), instance.waiting_for());
+  }
   SimulationResult out;
   out.load.requests = run.take();
   out.load.seconds = seconds(instance.now());
