@@ -59,8 +59,40 @@ struct PeerStatus {
   std::string role;                             // "attention" | "moe"
   int group = -1, tp_rank = -1, moe_rank = -1;  // -1: does not apply
   int pid = 0;
-  uint64_t epoch = 0;
-  std::string state;  // "starting" | "loading" | "ready" | "stopped" | "dead"
+  uint64_t epoch = 0;  // 1, and one more with each restart of what it is part of
+  // "starting" | "loading" | "ready" | "failed" | "dead": being restarted | "retired": died too
+  // often and stays out of service
+  std::string state;
+  int restarts = 0;        // of its group, or of the expert rank
+  std::string last_death;  // how it ended the last time; "" if it never did
+};
+
+// A worker, or its whole group, that was lost and came back, or did not.
+struct RecoveryEvent {
+  double unix_time = 0;  // seconds; when the loss was noticed
+  std::string who;       // "attention g1 t0", "moe e2"
+  std::string cause;     // "pid 123 was killed by signal 9 (Killed)"
+  uint64_t epoch = 0;    // of what took its place; 0: nothing did
+  double seconds = 0;    // from notice to service; negative: still under way, or given up
+  int requests = 0;      // that were run again
+};
+
+// How much of an instance serves; one state, in words fit for GET /v1/fault_tolerance/status.
+//   serving     everything is there
+//   recovering  a part is being restarted; requests are taken and wait or run elsewhere
+//   degraded    a part died too often and stays away; the rest serves
+//   failed      no group is left, or an expert rank is: requests are refused (unavailable)
+struct FaultStatus {
+  std::string state = "serving";
+  std::string reason;  // "" while serving
+  bool draining = false;
+  int groups = 0, groups_up = 0;              // attention groups
+  int expert_ranks = 0, expert_ranks_up = 0;  // devices with experts
+  int64_t recoveries = 0;                     // since the start
+  int64_t requests_rerun = 0;
+  std::vector<RecoveryEvent> recent;  // oldest first, a bounded number
+
+  bool can_serve() const { return state != "failed"; }  // GET /health: 200, else 503
 };
 
 struct EngineStats {
@@ -71,6 +103,7 @@ struct EngineStats {
   int64_t batches = 0;
   double kv_usage = 0;    // used share of KV blocks, all groups, 0..1
   RowCounts expert_rows;  // per expert and item
+  int64_t recoveries = 0, requests_rerun = 0;
 };
 
 class Engine {
@@ -85,7 +118,15 @@ class Engine {
   // Thread-safe; the request ends without further events. Unknown handles are ignored.
   virtual void cancel(uint64_t handle) = 0;
 
-  virtual bool ready() const = 0;                    // all workers linked and none dead
+  // Thread-safe. From drain() until resume() submit() refuses (unavailable) and ready() is false;
+  // what was taken before goes on. Drained: draining, and nothing waits or runs any more.
+  virtual void drain() {}
+  virtual void resume() {}
+  virtual bool drained() const { return false; }
+  virtual FaultStatus fault_status() const { return {}; }
+
+  // Requests are taken and can run now: a group and all expert ranks are up, and nobody drains.
+  virtual bool ready() const = 0;
   virtual std::string not_ready_reason() const = 0;  // "" if ready
   virtual EngineStats stats() const = 0;
   virtual std::vector<PeerStatus> peers() const = 0;
