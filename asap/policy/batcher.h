@@ -47,6 +47,9 @@ class Batcher {
   void on_batch_done(const BatchPlan& plan) { book_.on_batch_done(plan); }
   void on_cancel(uint64_t id);
   std::vector<uint64_t> on_group_lost(int group);
+  void requeue(uint64_t id, int prompt, int max_tokens, Instant arrival) {
+    book_.requeue(id, prompt, max_tokens, arrival);
+  }
   void on_group_back(int group) { book_.on_group_back(group); }
 
   const SequenceBook& book() const { return book_; }

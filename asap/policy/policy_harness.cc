@@ -91,9 +91,17 @@ std::vector<uint64_t> PolicyHarness::lose(int group) {
   size_t expected = 0;
   for (const auto& [id, r] : live_) expected += r.group == group && !r.cancelled ? 1 : 0;
   CHECK(lost.size() == expected, "{} lost, {} lived in g{}", lost.size(), expected, group);
+  lost_.clear();
+  for (const uint64_t id : lost) lost_[id] = live_.at(id);
   std::erase_if(live_, [&](const auto& entry) { return entry.second.group == group; });
   std::erase_if(plans_, [&](const auto& entry) { return entry.first.first == group; });
   return lost;
+}
+
+void PolicyHarness::requeue(uint64_t id, Instant arrival) {
+  const Request& r = lost_.at(id);
+  policy_->requeue(id, r.prompt + r.sampled, r.max_tokens - r.sampled, arrival);
+  live_[id] = {r.prompt + r.sampled, r.max_tokens - r.sampled};
 }
 
 std::vector<std::pair<int, int>> PolicyHarness::running() const {

@@ -36,6 +36,8 @@ class PolicyHarness {
   // Ends the batch: every `sample` piece gets its token; a sequence ends at max_tokens.
   void finish(int group, int stage);
   std::vector<uint64_t> lose(int group);
+  // One that was lost waits again, its sampled tokens as part of the prompt.
+  void requeue(uint64_t id, Instant arrival);
   void bring_back(int group) { policy_->on_group_back(group); }
 
   SchedulerPolicy& policy() { return *policy_; }
@@ -54,6 +56,7 @@ class PolicyHarness {
   const SchedulerLimits limits_;
   std::unique_ptr<SchedulerPolicy> policy_;
   std::map<uint64_t, Request> live_;
+  std::map<uint64_t, Request> lost_;  // with their groups, the last time
   std::map<std::pair<int, int>, BatchPlan> plans_;
 };
 

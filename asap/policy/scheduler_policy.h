@@ -49,6 +49,9 @@ class SchedulerPolicy {
   // Sequences that lived in the group leave and are returned, but for finished and cancelled ones;
   // waiting ones go to other groups. The group takes no batch until it is back.
   virtual std::vector<uint64_t> on_group_lost(int group) = 0;
+  // One of those waits again, with the place that its arrival gives it; `prompt` counts the tokens
+  // that it has generated, `max_tokens` only those to come. Never refused: it was admitted.
+  virtual void requeue(uint64_t sequence, int prompt, int max_tokens, Instant arrival) = 0;
   virtual void on_group_back(int group) = 0;
 
   virtual const SequenceBook& book() const = 0;

@@ -305,5 +305,33 @@ TEST(PaperPairingTest, PartsOfALongPromptRunAloneToo) {
   )");
 }
 
+TEST(SchedulerPolicyTest, WhatAGroupLosesWaitsAgainBeforeLaterArrivals) {
+  const auto policy = make_scheduler_policy({.groups = 1,
+                                             .stages = 1,
+                                             .max_batch_tokens = 100,
+                                             .kv_blocks = 64,
+                                             .max_queued = 1,
+                                             .cost = {}});
+  const auto at = [](int64_t ms) { return Instant{0} + Duration::millis(ms); };
+  ASSERT_TRUE(policy->admit(1, 60, 5, at(0)));
+  ASSERT_NE(policy->next(at(0)), nullptr);
+  policy->on_sampled(1, false);
+  policy->on_batch_done(0, 0);
+  ASSERT_TRUE(policy->admit(2, 60, 1, at(1)));
+  EXPECT_EQ(policy->on_group_lost(0), std::vector<uint64_t>{1});
+  policy->requeue(1, 61, 4, at(0));  // the queue is full: no reason to refuse it
+  EXPECT_EQ(policy->waiting(), 2);
+  EXPECT_EQ(policy->next(at(2)), nullptr);
+  policy->on_group_back(0);
+  const BatchPlan* plan = policy->next(at(3));
+  ASSERT_NE(plan, nullptr);
+  ASSERT_GE(plan->pieces.size(), 1U);
+  EXPECT_EQ(plan->pieces[0].sequence, 1U);
+  EXPECT_EQ(plan->pieces[0].past, 0);
+  EXPECT_EQ(plan->pieces[0].tokens, 61);
+  EXPECT_TRUE(plan->pieces[0].sample);
+  policy->check();
+}
+
 }  // namespace
 }  // namespace asap

@@ -117,7 +117,13 @@ class Fuzz {
 
   void toggle_group(int group) {
     const size_t g = static_cast<size_t>(group);
-    lost_[g] ? harness_.bring_back(group) : static_cast<void>(harness_.lose(group));
+    if (lost_[g]) {
+      harness_.bring_back(group);
+    } else {
+      for (const uint64_t id : harness_.lose(group)) {
+        if (prng_.chance(0.7)) harness_.requeue(id, now_);
+      }
+    }
     lost_[g] = !lost_[g];
   }
 

@@ -53,16 +53,26 @@ Status SequenceBook::admit(uint64_t id, int prompt, int max_tokens, Instant now)
                 "{} prompt tokens are waiting and {} more exceed the limit of {}; try again later",
                 queue_.tokens(), prompt, limits_.max_queued_tokens);
   }
+  insert(id, prompt, max_tokens, now);
+  return {};
+}
+
+void SequenceBook::requeue(uint64_t id, int prompt, int max_tokens, Instant arrival) {
+  CHECK(prompt > 0 && max_tokens > 0 && !sequences_.contains(id), "sequence {}: {} + {} tokens", id,
+        prompt, max_tokens);
+  insert(id, prompt, max_tokens, arrival);
+}
+
+void SequenceBook::insert(uint64_t id, int prompt, int max_tokens, Instant arrival) {
   SequenceState& s = sequences_[id];
   s.id = id;
-  s.arrival = now;
+  s.arrival = arrival;
   const double penalty = limits_.kappa_ns * limits_.cost.piece(prompt, 0);
-  s.key = now.ns + static_cast<int64_t>(std::min(penalty, kLargestPenaltyNs));
+  s.key = arrival.ns + static_cast<int64_t>(std::min(penalty, kLargestPenaltyNs));
   s.prompt = prompt;
   s.max_tokens = max_tokens;
   s.known = prompt;
   queue_.insert(&s);
-  return {};
 }
 
 bool SequenceBook::enter(SequenceState& s, int g) {

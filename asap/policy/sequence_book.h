@@ -32,6 +32,9 @@ class SequenceBook {
 
   // Errors: overloaded (the queue is full), invalid (it can never fit a group's KV cache).
   Status admit(uint64_t id, int prompt, int max_tokens, Instant now);
+  // A sequence that was admitted at `arrival` and lost its group waits again: what it has generated
+  // belongs to its prompt now. No limit refuses it.
+  void requeue(uint64_t id, int prompt, int max_tokens, Instant arrival);
   // A waiting sequence moves into a group; false, and it waits on, if the KV blocks do not suffice.
   bool enter(SequenceState& sequence, int group);
   // Its next tokens become part of the batch.
@@ -58,6 +61,7 @@ class SequenceBook {
   void check() const;
 
  private:
+  void insert(uint64_t id, int prompt, int max_tokens, Instant arrival);
   void leave(SequenceState& sequence);
   void check_group(int g) const;
 
