@@ -1,6 +1,9 @@
 // Chaos under a virtual clock: true data, random geometries, request mixes, arrivals, message
-// delays and reorderings, agents that stand still. Whatever the seed, every request ends with the
-// bits that it gets alone. A failing seed is printed; ASAP_CHAOS_SEED=N replays it alone.
+// delays and reorderings, agents that stand still, requests that are cancelled, groups and expert
+// ranks that die at any moment and come back. Whatever the seed, every request ends with the bits
+// that it gets alone. A failing seed is printed; ASAP_CHAOS_SEED=N replays it alone, with deaths
+// and without.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,6 +14,7 @@ namespace asap::test {
 namespace {
 
 constexpr uint64_t kSeeds = 2000;
+constexpr uint64_t kDeathSeeds = 500;
 constexpr size_t kPool = 10;  // different requests of a model
 
 // A model at one T and E, requests for it, and what each gives alone.
@@ -39,8 +43,9 @@ class ModelUnderTest {
   }
 
   // False, with a failure recorded, if a request of this seed got other bits.
-  bool play(uint64_t seed) {
+  bool play(uint64_t seed, bool deaths) {
     Prng prng(seed);
+    Prng fate(mix(seed));  // of requests that are cancelled
     Bench::Run run;
     run.d = 1 + static_cast<int>(prng.below(3));
     run.r = 1 + static_cast<int>(prng.below(3));
@@ -57,38 +62,79 @@ class ModelUnderTest {
       at = at + Duration::micros(prng.chance(0.5) ? static_cast<int64_t>(prng.below(300)) : 0);
       prompts.push_back(pool_[chosen.back()]);
       prompts.back().at = at;
+      if (fate.chance(0.15)) {
+        prompts.back().cancel = at + Duration::micros(static_cast<int64_t>(fate.below(2000)));
+      }
+    }
+    if (deaths) {
+      run.kill_chance = prng.chance(0.5) ? 0.002 : 0.01;
+      run.max_away = Duration::micros(1 + static_cast<int64_t>(prng.below(400)));
     }
     const std::vector<Outcome> out = bench_.run(prompts, run);
+    deaths_.groups += bench_.casualties().groups;
+    deaths_.expert_ranks += bench_.casualties().expert_ranks;
+    deaths_.rerun += bench_.casualties().rerun;
     for (size_t i = 0; i < out.size(); ++i) {
       if (out[i] == alone_[chosen[i]]) continue;
+      if (out[i].tokens.empty() && prompts[i].cancel != Instant::never()) continue;
       ADD_FAILURE() << "request " << i << " of seed " << seed << " (D " << run.d << ", R " << run.r
-                    << ", batches of " << run.max_batch_tokens
+                    << ", batches of " << run.max_batch_tokens << (deaths ? ", with deaths" : "")
                     << ") differs from what it gets alone; replay with ASAP_CHAOS_SEED=" << seed;
       return false;
     }
     return true;
   }
 
+  const Bench::Casualties& deaths() const { return deaths_; }
+
  private:
   Bench bench_;
+  Bench::Casualties deaths_;
   std::vector<Prompt> pool_;
   std::vector<Outcome> alone_;
 };
 
-TEST(Chaos, EveryRequestGetsTheBitsThatItGetsAlone) {
-  std::vector<std::unique_ptr<ModelUnderTest>> models;
-  models.push_back(std::make_unique<ModelUnderTest>("deepseek_v32", "bfloat16", 2, 3));
-  models.push_back(std::make_unique<ModelUnderTest>("qwen3_moe", "bfloat16", 1, 2));
-  models.push_back(std::make_unique<ModelUnderTest>("gpt_oss", "bfloat16", 2, 2));
-  models.push_back(std::make_unique<ModelUnderTest>("minimax_m2", "float32", 2, 1));
+using Models = std::vector<std::unique_ptr<ModelUnderTest>>;
+
+Models models() {
+  Models out;
+  out.push_back(std::make_unique<ModelUnderTest>("deepseek_v32", "bfloat16", 2, 3));
+  out.push_back(std::make_unique<ModelUnderTest>("qwen3_moe", "bfloat16", 1, 2));
+  out.push_back(std::make_unique<ModelUnderTest>("gpt_oss", "bfloat16", 2, 2));
+  out.push_back(std::make_unique<ModelUnderTest>("minimax_m2", "float32", 2, 1));
+  return out;
+}
+
+void play_seeds(const Models& models, uint64_t seeds, bool deaths) {
   if (const char* only = std::getenv("ASAP_CHAOS_SEED")) {
     const uint64_t seed = std::strtoull(only, nullptr, 10);
-    EXPECT_TRUE(models[seed % models.size()]->play(seed));
+    EXPECT_TRUE(models[seed % models.size()]->play(seed, deaths));
     return;
   }
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    if (!models[seed % models.size()]->play(seed)) break;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    if (!models[seed % models.size()]->play(seed, deaths)) break;
   }
+}
+
+TEST(Chaos, EveryRequestGetsTheBitsThatItGetsAlone) {
+  play_seeds(models(), kSeeds, false);
+}
+
+TEST(Chaos, DeathsOfRanksChangeNoBit) {
+  const Models all = models();
+  play_seeds(all, kDeathSeeds, true);
+  Bench::Casualties sum;
+  for (const auto& model : all) {
+    sum.groups += model->deaths().groups;
+    sum.expert_ranks += model->deaths().expert_ranks;
+    sum.rerun += model->deaths().rerun;
+  }
+  fmt::print("{} groups and {} expert ranks died, {} requests were run again\n", sum.groups,
+             sum.expert_ranks, sum.rerun);
+  if (std::getenv("ASAP_CHAOS_SEED") != nullptr) return;
+  EXPECT_GT(sum.groups, 500);
+  EXPECT_GT(sum.expert_ranks, 500);
+  EXPECT_GT(sum.rerun, 500);
 }
 
 }  // namespace

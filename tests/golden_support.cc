@@ -87,6 +87,84 @@ void Bench::reserve(const OpLimits& limits) {
   ops_->reserve(spec_, most);
 }
 
+namespace {
+
+// Kills groups and expert ranks of an instance and brings others in their place, as its supervisor
+// does with processes.
+class Reaper {
+ public:
+  // In a run: a request that loses more of them without a token in between is given up.
+  static constexpr int kMostGroups = 5;
+
+  Reaper(LocalInstance& instance, const Geometry& geometry, const Bench::Run& run,
+         Bench::Casualties& casualties)
+      : instance_(instance),
+        groups_(geometry.groups),
+        run_(run),
+        casualties_(casualties),
+        prng_(mix(run.seed)),
+        units_(static_cast<size_t>(geometry.groups + geometry.expert_ranks)) {}
+
+  void step(Instant now) {
+    if (run_.kill_chance == 0) return;
+    if (prng_.chance(run_.kill_chance)) kill(prng_.below(units_.size()), now);
+    for (size_t unit = 0; unit < units_.size(); ++unit) {
+      if (units_[unit].away && units_[unit].back <= now) start(unit, now);
+    }
+  }
+  // The earliest return.
+  Instant next() const {
+    Instant at = Instant::never();
+    for (const Unit& unit : units_) at = unit.away ? std::min(at, unit.back) : at;
+    return at;
+  }
+
+ private:
+  struct Unit {
+    bool away = false;
+    Instant back;
+    uint64_t epoch = 1;
+  };
+
+  void kill(size_t i, Instant now) {
+    Unit& unit = units_[i];
+    const bool group = i < static_cast<size_t>(groups_);
+    if (!unit.away) {
+      if (group && casualties_.groups == kMostGroups) return;
+      if (group) {
+        casualties_.rerun += instance_.kill_group(static_cast<int>(i), now);
+        ++casualties_.groups;
+      } else {
+        instance_.kill_expert(static_cast<int>(i) - groups_, now);
+        ++casualties_.expert_ranks;
+      }
+    }
+    // One that is starting dies without having said anything: its successor has a later epoch.
+    ++unit.epoch;
+    unit.away = true;
+    unit.back =
+        now + Duration{static_cast<int64_t>(prng_.below(static_cast<uint64_t>(run_.max_away.ns)))};
+  }
+
+  void start(size_t i, Instant now) {
+    units_[i].away = false;
+    if (i < static_cast<size_t>(groups_)) {
+      instance_.start_group(static_cast<int>(i), units_[i].epoch, now);
+    } else {
+      instance_.start_expert(static_cast<int>(i) - groups_, now);
+    }
+  }
+
+  LocalInstance& instance_;
+  const int groups_;
+  const Bench::Run& run_;
+  Bench::Casualties& casualties_;
+  Prng prng_;
+  std::vector<Unit> units_;
+};
+
+}  // namespace
+
 std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& run) {
   const EngineConfig config =
       config_of(setup_, spec_, run.d, run.r, run.max_batch_tokens, run.scheduler);
@@ -96,9 +174,13 @@ std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& r
   LocalInstance instance(config, plan, spec_, weights_, *ops_, *link, {});
   if (run.observer) instance.observe(run.observer);
   Prng order(run.seed);
+  casualties_ = {};
+  Reaper reaper(instance, plan.geometry, run, casualties_);
   std::vector<Outcome> out(prompts.size());
   size_t finished = 0;
   size_t submitted = 0;
+  std::vector<uint64_t> handles(prompts.size(), 0);
+  std::vector<uint8_t> ended(prompts.size(), 0);
   Instant now{1};
   const auto submit = [&](size_t i) {
     EngineRequest request;
@@ -110,26 +192,52 @@ std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& r
     request.sampling.want_logits = true;
     const auto handle = instance.scheduler().submit(
         std::move(request),
-        [&out, &finished, i](TokenEvent event) {
+        [&out, &finished, &ended, i](TokenEvent event) {
           CHECK(event.finish != Finish::error, "{}", event.error.message);
           out[i].tokens.push_back(event.token);
           if (!event.logits.empty()) out[i].logits = std::move(event.logits);
-          finished += event.finish != Finish::none ? 1 : 0;
+          CHECK(ended[i] == 0);
+          ended[i] = event.finish != Finish::none ? 1 : 0;
+          finished += ended[i];
         },
         now);
     CHECK(handle.has_value(), "{}", handle.error().message);
+    handles[i] = *handle;
+  };
+  const auto cancel_due = [&] {
+    for (size_t i = 0; i < submitted; ++i) {
+      if (ended[i] != 0 || prompts[i].cancel > now) continue;
+      instance.scheduler().cancel(handles[i]);
+      ended[i] = 1;
+      ++finished;
+      out[i] = {};
+    }
   };
   for (int idle = 0; finished < prompts.size();) {
     for (; submitted < prompts.size() && prompts[submitted].at <= now; ++submitted) {
       submit(submitted);
     }
+    cancel_due();
+    reaper.step(now);
     const int done = instance.step(now, run.seed != 0 ? &order : nullptr, run.max_stall);
-    Instant next = link->deliver(now);
+    Instant next = std::min(
+        {link->deliver(now), reaper.next(), std::max(now, instance.scheduler().wake_at())});
     if (submitted < prompts.size()) next = std::min(next, prompts[submitted].at);
     idle = done > 0 || next != Instant::never() ? 0 : idle + 1;
-    CHECK(idle < 10'000, "seed {}: nothing moves any more; {}", run.seed, instance.waiting_for());
+    CHECK(idle < 10'000 && now < Instant{0} + Duration::seconds(600),
+          "seed {}: nothing moves any more; {}", run.seed, instance.waiting_for());
     now = done > 0 || next == Instant::never() ? now + Duration::micros(1) : std::max(now, next);
   }
+  // What was cancelled last may still run.
+  for (int i = 0; i < 200'000 && instance.scheduler().stats().running > 0; ++i) {
+    reaper.step(now);
+    instance.step(now);
+    now = now + Duration::micros(1);
+  }
+  const EngineStats stats = instance.scheduler().stats();
+  CHECK(stats.running == 0 && stats.waiting == 0 && stats.kv_usage == 0,
+        "seed {}: {} run, {} wait, {} of the KV cache is used", run.seed, stats.running,
+        stats.waiting, stats.kv_usage);
   return out;
 }
 

@@ -39,6 +39,7 @@ struct Prompt {
   double temperature = 0;
   uint64_t seed = 0;
   Instant at = {0};  // when it is submitted
+  Instant cancel = Instant::never();
 };
 
 struct Outcome {
@@ -60,11 +61,20 @@ class Bench {
     uint64_t seed = 0;               // of delays, message order and agent order; 0: none of them
     Duration max_delay = {0};
     Duration max_stall = {0};  // of an agent, now and then
+    // A group or an expert rank dies, in a step with this chance, also one that is just coming
+    // back; another process takes its place after up to `max_away`.
+    double kill_chance = 0;
+    Duration max_away = {0};
     Observer observer = nullptr;
   };
   // Submits all prompts at once and steps until all have finished. Aborts if nothing moves any
-  // more.
+  // more, or if anything is held when all is over. What was cancelled has no outcome.
   std::vector<Outcome> run(const std::vector<Prompt>& prompts, const Run& run);
+  // Of the last run: deaths, and requests that were run again.
+  struct Casualties {
+    int groups = 0, expert_ranks = 0, rerun = 0;
+  };
+  const Casualties& casualties() const { return casualties_; }
 
   const ModelSpec& spec() const { return spec_; }
 
@@ -77,6 +87,7 @@ class Bench {
   std::unique_ptr<Ops> ops_;
   OpLimits reserved_{0, 0, 0};
   LocalWeights weights_;
+  Casualties casualties_;
 };
 
 }  // namespace asap::test

@@ -12,12 +12,21 @@
 //     any order.
 //   - Memory: writes of one device to one slot land in order, at any later time; a flag never lands
 //     before its payload. Nothing orders different slots.
+//   - An expert rank may die. What it had written and had not landed is lost. Its successor finds
+//   the
+//     windows as they are: it takes an item that is announced for answered if all its answers stand
+//     in the ranks' windows, else it serves it and writes the answers that are missing.
+//   - A group may die, with what it had written and had not landed. Its successor has the next
+//   epoch
+//     and begins anew, once every expert rank has acknowledged that epoch, which it does when it
+//     holds no item of the group. Flags of earlier epochs mean nothing to it, or to an expert rank
+//     that has acknowledged.
 //
 // Checked in every state: a row is not overwritten before its answer was sent, an answer not before
 // it was consumed; what a flag announces is there and is of the expected seq (and with it, layer);
 // each item gets exactly one answer, also if it is empty; somebody can always go on, until all is
-// done. Ranks of a group are kept in step by their exchanges in the system, but not here: the
-// protocol must not need it.
+// done. Ranks of a group are kept in step by their exchanges in the system, but not here while
+// nobody dies: the protocol must not need it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,26 +47,44 @@ enum class Fault {
   flag_before_payload,  // a flag may land before its payload
   reused_early,         // a rank sends the next layer before it has the answers of this one
   empty_unanswered,     // experts drop items without tokens
+  out_of_step,          // a rank sends the next item before its group has consumed this one
+  forgotten_items,      // an expert's successor takes for answered all that was announced
+  unfenced_group,       // a group's successor does not wait for acknowledgements
 };
 
 struct Shape {
   int groups, stages, ranks, experts, layers;
   int batches = 1;
+  int deaths = 0;                                 // of groups and expert ranks, at most
   int steps() const { return layers * batches; }  // items of a stage per expert rank
 };
 
-// Counters of one stage of a group. All of them only grow; seq s is the s-th item, from 1.
+// Counters of one stage of a group. Seq s is the s-th item, from 1; what a slot holds is a stamp,
+// which names its epoch too, and of which later epochs have the larger ones.
 constexpr int kMaxCounters = 64;
-using State = std::array<uint8_t, kMaxCounters>;  // stage after stage
+using State = std::array<uint8_t, kMaxCounters>;  // stage after stage; then the deaths so far
+constexpr int kDeaths = kMaxCounters - 1;
+constexpr int kEpochStamps = 32;
+
+constexpr int stamp(int epoch, int seq) {
+  return epoch * kEpochStamps + seq;
+}
+// The next one to land in a slot that holds `landed`, where `epoch` has sent `sent` in all; 0:
+// none.
+constexpr int next_stamp(int landed, int epoch, int sent) {
+  const int next = std::max(landed, stamp(epoch, 0)) + 1;
+  return next <= stamp(epoch, sent) ? next : 0;
+}
 
 class Model {
  public:
   Model(const Shape& shape, Fault fault) : shape_(shape), fault_(fault) {
-    CHECK(machines() * stage_counters() <= kMaxCounters);
+    CHECK(machines() * stage_counters() <= kDeaths);
     CHECK(shape.steps() * std::max(shape.ranks, shape.experts) <= UINT8_MAX);
+    CHECK(shape.steps() < kEpochStamps && stamp(shape.deaths + 1, 0) <= UINT8_MAX);
   }
 
-  int stage_counters() const { return 2 * shape_.ranks + 4 * slots() + 3 * shape_.experts; }
+  int stage_counters() const { return 2 * shape_.ranks + 4 * slots() + 4 * shape_.experts + 2; }
 
   // Calls visit(next state, action, a, b) for everything that can happen in `state`.
   template <typename Visit>
@@ -74,15 +101,21 @@ class Model {
   int slot(int t, int e) const { return t * shape_.experts + e; }
 
   // Offsets in a stage's counters.
-  int consumed(int t) const { return t; }                // items whose answers rank t consumed
-  int sent(int t) const { return shape_.ranks + t; }     // rows sent, expert after expert
-  int row(int i) const { return 2 * shape_.ranks + i; }  // seq of the payload that landed in slot i
+  int consumed(int t) const { return t; }             // items whose answers rank t consumed
+  int sent(int t) const { return shape_.ranks + t; }  // rows sent, expert after expert
+  // Stamp of the payload that landed in slot i.
+  int row(int i) const { return 2 * shape_.ranks + i; }
   int row_flag(int i) const { return row(slots()) + i; }
   int part(int i) const { return row_flag(slots()) + i; }  // of the answer that landed in slot i
   int part_flag(int i) const { return part(slots()) + i; }
   int accepted(int e) const { return part_flag(slots()) + e; }
   int computed(int e) const { return accepted(shape_.experts) + e; }
   int answered(int e) const { return computed(shape_.experts) + e; }  // answers, rank after rank
+  // The epoch of the group from which expert rank e takes items; its own counters are of that
+  // epoch.
+  int view(int e) const { return answered(shape_.experts) + e; }
+  int epoch() const { return view(shape_.experts); }  // of the group; of its ranks' counters
+  int down() const { return epoch() + 1; }  // 1: the group died, its successor waits for all views
 
   // Rows that rank t has sent to e; answers that e has sent to t.
   int sent_to(const uint8_t* m, int t, int e) const {
@@ -104,6 +137,15 @@ class Model {
   void expert_actions(const State& state, int machine, const Step& step);
   template <typename Step>
   void memory_actions(const uint8_t* m, const Step& step);
+  template <typename Visit>
+  void group_deaths(const State& state, const Visit& visit);
+  template <typename Visit>
+  void expert_deaths(const State& state, const Visit& visit);
+  void succeed(uint8_t* m, int e) const;
+  bool holds_nothing(const State& state, int group, int e) const;
+  uint8_t* machine_of(State& state, int machine) const {
+    return state.data() + machine * stage_counters();
+  }
 
   void require(bool good, const char* what, int seq) {
     if (!good && violation_.empty()) violation_ = fmt::format("{} (seq {})", what, seq);
@@ -117,6 +159,12 @@ class Model {
 // A rank sends to all experts before it turns to another stage of its group.
 bool Model::may_send(const State& state, int machine, int t) const {
   const uint8_t* m = state.data() + machine * stage_counters();
+  if (m[down()] != 0) return false;
+  // The exchanges of a group keep its ranks in step. Recovery needs that, nothing else does.
+  for (int peer = 0; shape_.deaths > 0 && fault_ != Fault::out_of_step && peer < shape_.ranks;
+       ++peer) {
+    if (m[sent(t)] >= (m[consumed(peer)] + 1) * shape_.experts) return false;
+  }
   const int ahead = fault_ == Fault::reused_early ? 2 : 1;
   const int allowed = std::min(m[consumed(t)] + ahead, shape_.steps()) * shape_.experts;
   if (m[sent(t)] >= allowed) return false;
@@ -130,7 +178,7 @@ bool Model::may_send(const State& state, int machine, int t) const {
 
 bool Model::all_flags(const uint8_t* m, int e, int seq) const {
   for (int t = 0; t < shape_.ranks; ++t) {
-    if (m[row_flag(slot(t, e))] != seq) return false;
+    if (m[row_flag(slot(t, e))] != stamp(m[view(e)], seq)) return false;
   }
   return true;
 }
@@ -147,9 +195,9 @@ bool Model::may_answer(const State& state, int machine, int e) const {
 }
 
 bool Model::may_consume(const uint8_t* m, int t) const {
-  if (m[consumed(t)] == shape_.steps()) return false;
+  if (m[consumed(t)] == shape_.steps() || m[down()] != 0) return false;
   for (int e = 0; e < shape_.experts; ++e) {
-    if (m[part_flag(slot(t, e))] != m[consumed(t)] + 1) return false;
+    if (m[part_flag(slot(t, e))] != stamp(m[epoch()], m[consumed(t)] + 1)) return false;
   }
   return true;
 }
@@ -158,13 +206,16 @@ template <typename Step>
 void Model::rank_actions(const State& state, int machine, const Step& step) {
   const uint8_t* m = state.data() + machine * stage_counters();
   for (int t = 0; t < shape_.ranks; ++t) {
-    if (may_send(state, machine, t)) step(sent(t), "rank sends", t, m[sent(t)] % shape_.experts);
+    if (may_send(state, machine, t)) {
+      step(sent(t), m[sent(t)] + 1, "rank sends", t, m[sent(t)] % shape_.experts);
+    }
     if (!may_consume(m, t)) continue;
     const int seq = m[consumed(t)] + 1;
     for (int e = 0; e < shape_.experts; ++e) {
-      require(m[part(slot(t, e))] == seq, "a flag announced an answer that is not there", seq);
+      require(m[part(slot(t, e))] == stamp(m[epoch()], seq),
+              "a flag announced an answer that is not there", seq);
     }
-    step(consumed(t), "rank consumes", t, seq);
+    step(consumed(t), seq, "rank consumes", t, seq);
   }
 }
 
@@ -175,20 +226,22 @@ void Model::expert_actions(const State& state, int machine, const Step& step) {
     if (all_flags(m, e, m[accepted(e)] + 1)) {
       const int seq = m[accepted(e)] + 1;
       for (int t = 0; t < shape_.ranks; ++t) {
-        require(m[row(slot(t, e))] == seq, "a flag announced a row that is not there", seq);
+        require(m[row(slot(t, e))] == stamp(m[view(e)], seq),
+                "a flag announced a row that is not there", seq);
       }
-      step(accepted(e), "expert accepts", e, seq);
+      step(accepted(e), seq, "expert accepts", e, seq);
     }
     const bool dropped = fault_ == Fault::empty_unanswered && empty(e, m[computed(e)] + 1);
     if (m[computed(e)] < m[accepted(e)] && !dropped) {
       const int seq = m[computed(e)] + 1;
       for (int t = 0; t < shape_.ranks; ++t) {
-        require(m[row(slot(t, e))] == seq, "a row changed before it was computed", seq);
+        require(m[row(slot(t, e))] == stamp(m[view(e)], seq),
+                "a row changed before it was computed", seq);
       }
-      step(computed(e), "expert computes", e, seq);
+      step(computed(e), seq, "expert computes", e, seq);
     }
     if (may_answer(state, machine, e)) {
-      step(answered(e), "expert answers", e, m[answered(e)] % shape_.ranks);
+      step(answered(e), m[answered(e)] + 1, "expert answers", e, m[answered(e)] % shape_.ranks);
     }
   }
 }
@@ -202,32 +255,127 @@ void Model::memory_actions(const uint8_t* m, const Step& step) {
       const int i = slot(t, e);
       const int rows = sent_to(m, t, e);
       const int parts = answered_to(m, e, t);
-      if (m[row(i)] < rows) {
-        require(parts >= m[row(i)], "a row was overwritten before its answer was sent", m[row(i)]);
-        step(row(i), "row lands", t, e);
+      if (const int next = next_stamp(m[row(i)], m[epoch()], rows)) {
+        if (m[view(e)] == m[epoch()]) {
+          require(stamp(m[view(e)], parts) >= m[row(i)],
+                  "a row was overwritten before its answer was sent", m[row(i)] % kEpochStamps);
+        } else {
+          require(m[answered(e)] == m[accepted(e)] * shape_.ranks,
+                  "a row was overwritten while an item of an earlier epoch was served",
+                  m[accepted(e)]);
+        }
+        step(row(i), next, "row lands", t, e);
       }
-      if (m[row_flag(i)] < (any_order ? rows : m[row(i)])) {
-        step(row_flag(i), "row's flag lands", t, e);
+      const int row_next = next_stamp(m[row_flag(i)], m[epoch()], rows);
+      if (row_next != 0 && (any_order || row_next <= m[row(i)])) {
+        step(row_flag(i), row_next, "row's flag lands", t, e);
       }
-      if (m[part(i)] < parts) {
-        require(m[consumed(t)] >= m[part(i)], "an answer was overwritten before it was consumed",
-                m[part(i)]);
-        step(part(i), "answer lands", e, t);
+      if (const int next = next_stamp(m[part(i)], m[view(e)], parts)) {
+        require(m[view(e)] != m[epoch()] || stamp(m[epoch()], m[consumed(t)]) >= m[part(i)],
+                "an answer was overwritten before it was consumed", m[part(i)] % kEpochStamps);
+        step(part(i), next, "answer lands", e, t);
       }
-      if (m[part_flag(i)] < (any_order ? parts : m[part(i)])) {
-        step(part_flag(i), "answer's flag lands", e, t);
+      const int part_next = next_stamp(m[part_flag(i)], m[view(e)], parts);
+      if (part_next != 0 && (any_order || part_next <= m[part(i)])) {
+        step(part_flag(i), part_next, "answer's flag lands", e, t);
       }
     }
   }
 }
 
+bool Model::holds_nothing(const State& state, int group, int e) const {
+  for (int machine = group * shape_.stages; machine < (group + 1) * shape_.stages; ++machine) {
+    const uint8_t* m = state.data() + machine * stage_counters();
+    if (m[answered(e)] != m[accepted(e)] * shape_.ranks) return false;
+  }
+  return true;
+}
+
+// A group dies, is acknowledged by an expert rank, begins anew.
+template <typename Visit>
+void Model::group_deaths(const State& state, const Visit& visit) {
+  for (int group = 0; group < shape_.groups; ++group) {
+    const int first = group * shape_.stages;
+    const auto change = [&](const char* action, int deaths, int e, const auto& each) {
+      State next = state;
+      for (int machine = first; machine < first + shape_.stages; ++machine) {
+        each(machine_of(next, machine));
+      }
+      next[kDeaths] = static_cast<uint8_t>(next[kDeaths] + deaths);
+      visit(next, action, group, e);
+    };
+    const uint8_t* m = state.data() + first * stage_counters();
+    if (state[kDeaths] < shape_.deaths) {
+      change("group dies", 1, 0, [&](uint8_t* stage) {
+        for (int t = 0; t < shape_.ranks; ++t) stage[consumed(t)] = stage[sent(t)] = 0;
+        ++stage[epoch()];
+        stage[down()] = fault_ == Fault::unfenced_group ? 0 : 1;
+      });
+    }
+    bool all = true;
+    for (int e = 0; e < shape_.experts; ++e) {
+      all = all && m[view(e)] == m[epoch()];
+      if (m[view(e)] == m[epoch()] || !holds_nothing(state, group, e)) continue;
+      // What it has answered is there by the time that the successor begins.
+      change("acknowledged by expert", 0, e, [&](uint8_t* stage) {
+        for (int t = 0; t < shape_.ranks; ++t) {
+          const int last = stamp(stage[view(e)], answered_to(stage, e, t));
+          uint8_t& payload = stage[part(slot(t, e))];
+          uint8_t& flag = stage[part_flag(slot(t, e))];
+          payload = static_cast<uint8_t>(std::max<int>(payload, last));
+          flag = static_cast<uint8_t>(std::max<int>(flag, last));
+        }
+        stage[view(e)] = stage[epoch()];
+        stage[accepted(e)] = stage[computed(e)] = stage[answered(e)] = 0;
+      });
+    }
+    if (m[down()] != 0 && all)
+      change("successors of group", 0, 0, [&](uint8_t* stage) { stage[down()] = 0; });
+  }
+}
+
+// What the successor of expert rank e makes of one stage's windows.
+void Model::succeed(uint8_t* m, int e) const {
+  int least = UINT8_MAX;
+  int most = 0;
+  for (int t = 0; t < shape_.ranks; ++t) {
+    uint8_t& flag = m[part_flag(slot(t, e))];
+    m[part(slot(t, e))] = flag;  // more may have landed, but nothing says so
+    least = std::min<int>(least, flag);
+    most = std::max<int>(most, m[row_flag(slot(t, e))]);
+  }
+  if (fault_ == Fault::forgotten_items && most > least) {
+    least = most;
+    for (int t = 0; t < shape_.ranks; ++t) {  // nothing more lands in this epoch
+      const int end = stamp(m[view(e)], kEpochStamps - 1);
+      m[part(slot(t, e))] = m[part_flag(slot(t, e))] = static_cast<uint8_t>(end);
+    }
+  }
+  const int done = std::max(0, least - stamp(m[view(e)], 0));
+  m[accepted(e)] = m[computed(e)] = static_cast<uint8_t>(done);
+  m[answered(e)] = static_cast<uint8_t>(done * shape_.ranks);
+}
+
+template <typename Visit>
+void Model::expert_deaths(const State& state, const Visit& visit) {
+  if (state[kDeaths] == shape_.deaths) return;
+  for (int e = 0; e < shape_.experts; ++e) {
+    State next = state;
+    for (int machine = 0; machine < machines(); ++machine) succeed(machine_of(next, machine), e);
+    ++next[kDeaths];
+    visit(next, "expert dies", e, 0);
+  }
+}
+
 template <typename Visit>
 void Model::expand(const State& state, const Visit& visit) {
+  group_deaths(state, visit);
+  expert_deaths(state, visit);
   for (int machine = 0; machine < machines(); ++machine) {
     const int base = machine * stage_counters();
-    const auto step = [&](int counter, const char* action, int a, int b) {
+    const auto step = [&](int counter, int value, const char* action, int a, int b) {
       State next = state;
-      ++next[static_cast<size_t>(base + counter)];
+      next[static_cast<size_t>(base + counter)] = static_cast<uint8_t>(value);
       visit(next, action, a, b);
     };
     rank_actions(state, machine, step);
@@ -392,6 +540,50 @@ Outcome caught(const Shape& shape, Fault fault) {
   fmt::print("{}: \"{}\" after {} states, by:\n  {}\n", name_of(shape), outcome.violation,
              outcome.states, fmt::join(outcome.way, "\n  "));
   return outcome;
+}
+
+std::string name_with_deaths(const Shape& s) {
+  return fmt::format("{} deaths={}", name_of(s), s.deaths);
+}
+
+const std::vector<Shape> kMortalShapes = {
+    {1, 1, 1, 1, 3, 1, 2}, {1, 1, 2, 1, 2, 1, 2}, {1, 1, 1, 2, 2, 1, 2}, {2, 1, 1, 1, 2, 1, 2},
+    {1, 2, 1, 1, 2, 1, 2}, {1, 1, 2, 2, 2, 1, 1}, {1, 2, 2, 1, 1, 1, 1}, {2, 1, 1, 2, 1, 1, 1},
+};
+
+TEST(ProtocolModelTest, HoldsWhoeverDies) {
+  size_t total = 0;
+  for (const Shape& shape : kMortalShapes) {
+    SCOPED_TRACE(name_with_deaths(shape));
+    const Outcome outcome = explore(shape, Fault::none);
+    fmt::print("{}: {} states, {} actions deep\n", name_with_deaths(shape), outcome.states,
+               outcome.depth);
+    EXPECT_EQ(outcome.violation, "") << fmt::format("{}", fmt::join(outcome.way, "\n"));
+    EXPECT_GE(outcome.completions, 1);
+    total += outcome.states;
+  }
+  fmt::print("{} states in all\n", total);
+}
+
+TEST(ProtocolModelTest, CatchesASuccessorThatForgetsItems) {
+  for (const Shape& shape : kMortalShapes) {
+    EXPECT_NE(explore(shape, Fault::forgotten_items).violation, "") << name_with_deaths(shape);
+  }
+}
+
+TEST(ProtocolModelTest, CatchesRanksOutOfStep) {
+  for (const Shape& shape : kMortalShapes) {
+    if (shape.ranks == 1 || shape.steps() == 1) continue;
+    EXPECT_EQ(explore(shape, Fault::out_of_step).violation,
+              "a row was overwritten before its answer was sent (seq 1)")
+        << name_with_deaths(shape);
+  }
+}
+
+TEST(ProtocolModelTest, CatchesAGroupThatIsNotFenced) {
+  for (const Shape& shape : kMortalShapes) {
+    EXPECT_NE(explore(shape, Fault::unfenced_group).violation, "") << name_with_deaths(shape);
+  }
 }
 
 TEST(ProtocolModelTest, CatchesAFlagBeforeItsPayload) {

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
@@ -21,13 +22,16 @@ GOLDEN = SOURCE / "tests/golden"
 class Server:
     """`asap serve` with its flags; a context that stops it and fails if it does not stop."""
 
-    def __init__(self, *flags, model=None):
+    def __init__(self, *flags, model=None, while_starting=None):
+        """`while_starting(server)` runs beside the start-up."""
         self.folder = tempfile.TemporaryDirectory(prefix="asap-test-")
         self.port_file = os.path.join(self.folder.name, "port")
         self.log = open(os.path.join(self.folder.name, "log"), "w+b")
         command = [ASAP, "serve"] + ([str(model)] if model else [])
         command += ["--port", "0", "--port-file", self.port_file, *map(str, flags)]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        if while_starting:
+            threading.Thread(target=while_starting, args=(self,), daemon=True).start()
         self.port = int(wait_for(self._read_port, 60, "the port file"))
 
     def _read_port(self):
@@ -71,6 +75,15 @@ class Server:
             if peer["role"] == role and all(peer.get(k) == v for k, v in where.items()):
                 return peer["pid"]
         raise AssertionError(f"no peer {role} {where}: {self.peers()}")
+
+    def workers(self):
+        """Pids of its child processes, as the system knows them."""
+        pid = self.process.pid
+        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            if thread != str(pid):
+                text += " " + pathlib.Path(f"/proc/{pid}/task/{thread}/children").read_text()
+        return [int(child) for child in text.split()]
 
     def stop(self, how=signal.SIGINT, within=3.0):
         """Seconds that the stop took; kills and fails after `within`."""

@@ -81,6 +81,7 @@ std::string trace_json(std::span<const TraceTrack> tracks) {
                    ",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},"
                    "\"args\":{{\"name\":\"{}\"}}}}",
                    track.pid, track.process, track.pid, track.tid, track.thread);
+    if (track.ring == nullptr) continue;
     for (const TraceEvent& event : track.ring->snapshot()) append_event(track, event, &out);
   }
   out += "\n]}\n";

@@ -79,7 +79,7 @@ struct TraceTrack {
   std::string thread;   // "compute"
   int pid = 0;          // a number per process track
   int tid = 0;
-  const TraceRing* ring = nullptr;
+  const TraceRing* ring = nullptr;  // null: no events
 };
 
 // Chrome/Perfetto JSON ("traceEvents"): one track per ring, complete events named "batch/layer/op",

@@ -112,7 +112,14 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
          "Waiting requests; more are refused with 429");
   option("--threads-per-device", config.threads_per_device, "0: cores / devices, at least 1");
   option("--watchdog-timeout", config.watchdog_timeout_s,
-         "Seconds after which a batch without answer is reported and its requests fail");
+         "Seconds without a sign of life after which a worker is killed and started again; longer "
+         "than the longest step of a layer");
+  option("--max-restarts", config.max_restarts,
+         "Deaths of a group or an expert rank within --restart-window-s; one more, and it stays "
+         "out of service");
+  option("--restart-window-s", config.restart_window_s, "See --max-restarts");
+  option("--crash-dir,--crash-dump-folder", config.crash_dir,
+         "Folder for reports about workers that died; default: in the user's runtime folder");
   add_scheduling_flags(app, config);
   app.add_option("--ops", config.ops,
                  "Kernels: cpu; ref (scalar oracle, float32 throughout); priced (none, only the "

@@ -10,6 +10,7 @@
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/model/tokenizer.h"
+#include "asap/runtime/clock.h"
 #include "asap/runtime/make_engine.h"
 #include "asap/serve/front.h"
 
@@ -17,11 +18,15 @@ namespace asap {
 
 namespace {
 
+// What the engine has handed over last gets so long to reach its client.
+constexpr auto kLastBytes = std::chrono::milliseconds(200);
+
 struct ServeFlags {
   EngineConfig config;
   ServeOptions options;
   std::string trace_file;
   bool check_config = false;
+  double shutdown_timeout_s = 30;
   std::string port_file;
   std::string chat_template;
 };
@@ -50,6 +55,23 @@ Status write_port(const std::string& path, uint16_t port) {
   return {};
 }
 
+// Takes no more requests and waits for those that are there; a second signal ends the process.
+void drain(Engine& engine, double timeout_s) {
+  engine.drain();
+  if (engine.drained()) return;
+  const EngineStats stats = engine.stats();
+  spdlog::info(
+      "draining: {} requests are left, at most {:g} s (--shutdown-timeout); a second signal ends "
+      "at once",
+      stats.running + stats.waiting, timeout_s);
+  const Instant deadline = monotonic_now() + Duration::seconds(timeout_s);
+  while (!engine.drained() && monotonic_now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  if (!engine.drained()) spdlog::warn("requests were cut off after {:g} s", timeout_s);
+  std::this_thread::sleep_for(kLastBytes);
+}
+
 Status serve(ServeFlags& flags, const Platform& platform) {
   catch_interrupts();
   ASAP_ASSIGN(const Tokenizer tokenizer, load_tokenizer(flags.config));
@@ -67,6 +89,7 @@ Status serve(ServeFlags& flags, const Platform& platform) {
   std::printf("listening on http://%s:%u\n", flags.options.host.c_str(), front->port());
   std::fflush(stdout);
   while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  drain(*engine, flags.shutdown_timeout_s);
   spdlog::info("stopping");
   front->stop();
   return {};
@@ -97,6 +120,11 @@ std::function<int()> add_serve(CLI::App& app, const Platform& platform) {
   app.add_option("--host", flags->options.host, "Address to listen on")->capture_default_str();
   app.add_option("--port", flags->options.port, "Port; 0: any free one")->capture_default_str();
   app.add_option("--port-file", flags->port_file, "Write the port to this file once ready");
+  app.add_option("--shutdown-timeout", flags->shutdown_timeout_s,
+                 "Seconds that requests may take to end after SIGTERM or Ctrl-C; a second signal "
+                 "ends at once")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--served-model-name", flags->options.served_model_name,
                  "Name in /v1/models; default: the directory's name");
   app.add_option("--chat-template", flags->chat_template,

@@ -24,6 +24,7 @@ struct AttentionAgent::Stage {
   std::vector<int32_t> blocks;   // block tables, one after another
   std::vector<int32_t> tokens;   // [tokens]
   std::vector<int32_t> sampled;  // batch row of each sampled sequence's last token
+  bool abandoned = false;
   BatchTimes times{};
   Instant parked, ready;  // since when it waits; when what it waits for was seen
   int index() const { return work.stage; }
@@ -32,10 +33,11 @@ struct AttentionAgent::Stage {
 
 AttentionAgent::AttentionAgent(const Geometry& geometry, const ModelSpec& spec, int group, int rank,
                                std::unique_ptr<AttentionCompute> compute,
-                               std::unique_ptr<Port> port, Tracer tracer)
+                               std::unique_ptr<Port> port, Tracer tracer, uint64_t epoch)
     : geometry_(geometry),
       group_(group),
       rank_(rank),
+      epoch_(epoch),
       layout_(geometry),
       expert_layout_(geometry),
       front_layout_(geometry),
@@ -96,7 +98,12 @@ bool AttentionAgent::arrived(const Stage& stage) const {
     case Phase::idle:
       return load_flag(window + layout_.command.flag(stage.index())) ==
              make_flag(epoch_, stage.batch + 1);
-    case Phase::gather: return all(layout_.gather) && may_attend(stage);
+    case Phase::gather: {
+      const uint64_t first =
+          load_flag(window + layout_.gather.flag(layout_.peer_slot(stage.index(), 0)));
+      if (first == (group_flag(stage) | kAbandoned)) return true;
+      return all(layout_.gather) && may_attend(stage);
+    }
     case Phase::select: return all(layout_.select);
     case Phase::reduce: return all(layout_.reduce);
     case Phase::enter:
@@ -183,6 +190,7 @@ void AttentionAgent::begin_batch(Stage& stage) {
   ++stage.batch;
   stage.work.layer = 0;
   stage.moe_layer = 0;
+  stage.abandoned = false;
   stage.times = {};
   read_command(stage);
   place_sequences(stage);
@@ -251,14 +259,38 @@ void AttentionAgent::place_sequences(Stage& stage) {
 void AttentionAgent::project(Stage& stage) {
   if (stage.empty()) return meet_experts(stage);
   const Instant begin = tracer_.now();
+  if (rank_ == 0 && unwanted(stage)) {
+    for (int to = 0; to < geometry_.ranks; ++to) {
+      group_put(*port_, geometry_, layout_, layout_.gather,
+                {group_, rank_, stage.index(), group_flag(stage) | kAbandoned}, to, nullptr, 0);
+    }
+    return park(stage, Phase::gather);
+  }
   put_all(stage, layout_.gather, compute_->project(stage.work));
   trace(stage, TraceOp::project, begin);
   park(stage, Phase::gather);
   stage.times.attention_ns += (stage.parked - begin).ns;
 }
 
+bool AttentionAgent::unwanted(const Stage& stage) const {
+  return !geometry_.lockstep && load_flag(port_->window() + layout_.abandon.flag(stage.index())) ==
+                                    make_flag(epoch_, stage.batch);
+}
+
+// No rank reuses a buffer of the stage before all have seen that the batch ends: as after any
+// layer.
+void AttentionAgent::abandon(Stage& stage) {
+  stage.abandoned = true;
+  for (int to = 0; to < geometry_.ranks; ++to) put_to(stage, layout_.reduce, to, {});
+  park(stage, Phase::reduce);
+}
+
 void AttentionAgent::on_gathered(Stage& stage) {
   const Instant begin = tracer_.now();
+  const int first = layout_.peer_slot(stage.index(), 0);
+  if (load_flag(port_->window() + layout_.gather.flag(first)) != group_flag(stage)) {
+    return abandon(stage);
+  }
   compute_->store(stage.work);
   if (stage.work.select && spec_.indexes(stage.work.layer)) {
     put_all(stage, layout_.select, compute_->select(stage.work));
@@ -283,6 +315,7 @@ void AttentionAgent::attend(Stage& stage) {
 }
 
 void AttentionAgent::on_reduced(Stage& stage) {
+  if (stage.abandoned) return rank_ == 0 ? finish(stage, 0) : park(stage, Phase::idle);
   const Instant begin = tracer_.now();
   compute_->reduce(stage.work);
   if (spec_.moe_layer[sz(stage.work.layer)] == 0) {

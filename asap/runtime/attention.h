@@ -11,6 +11,9 @@
 //     -> last layer done:  final norm -> [rows] -> head -> [logits] -> sample -> result (rank 0)
 // Words in brackets are exchanges: the stage is parked until all parts are there.
 //
+// A batch that nobody wants any more ends before its next layer: rank 0 sees the front's word and
+// says so in place of its latents, and each rank, in place of its partial sums, that it knows.
+//
 // In lockstep all attention ranks of the instance meet twice in a MoE layer: [enter] before the
 // dispatch, [leave] after the answers were added. A batch without tokens does nothing but meet the
 // others, dispatch nothing, and wait for its answers.
@@ -35,7 +38,7 @@ class AttentionAgent final : public Agent {
  public:
   AttentionAgent(const Geometry& geometry, const ModelSpec& spec, int group, int rank,
                  std::unique_ptr<AttentionCompute> compute, std::unique_ptr<Port> port,
-                 Tracer tracer);
+                 Tracer tracer, uint64_t epoch = 1);
   ~AttentionAgent() override;
 
   int do_work(Instant now) override;
@@ -58,6 +61,8 @@ class AttentionAgent final : public Agent {
   void on_gathered(Stage& stage);
   void attend(Stage& stage);
   void on_reduced(Stage& stage);
+  bool unwanted(const Stage& stage) const;
+  void abandon(Stage& stage);
   void meet_experts(Stage& stage);
   void meet_others(Stage& stage, Phase where);
   void send_item(Stage& stage);
@@ -78,7 +83,7 @@ class AttentionAgent final : public Agent {
 
   const Geometry geometry_;
   const int group_, rank_;
-  const uint64_t epoch_ = 1;
+  const uint64_t epoch_;  // of the group
   const AttentionLayout layout_;
   const ExpertLayout expert_layout_;
   const FrontLayout front_layout_;

@@ -18,8 +18,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     max_num_seqs, max_model_len, kv_cache_tokens, scheduler, chunked_prefill_size, pairing,
     queue_order, queue_kappa, expert_order, batch_wait_ms, partner_wait_ms, exclusive_tokens,
     max_shared_batch_tokens, chain_prefill, split_lone_tokens, length_aware_batching,
-    max_num_queued_reqs, threads_per_device, watchdog_timeout_s, link, overlap, super_kernel, ops,
-    profile, time_scale, expert_skew, dtype, quantization, return_logits, trace, trace_events)
+    max_num_queued_reqs, threads_per_device, watchdog_timeout_s, max_restarts, restart_window_s,
+    crash_dir, link, overlap, super_kernel, ops, profile, time_scale, expert_skew, dtype,
+    quantization, return_logits, trace, trace_events)
 
 namespace {
 
@@ -63,6 +64,8 @@ Status check_config(const EngineConfig& config) {
       {"--max-num-queued-reqs", config.max_num_queued_reqs, 1, 1 << 20},
       {"--threads-per-device", config.threads_per_device, 0, 1024},
       {"--watchdog-timeout", config.watchdog_timeout_s, 1, 86'400},
+      {"--max-restarts", config.max_restarts, 0, 1'000'000},
+      {"--restart-window-s", config.restart_window_s, 1, 1'000'000},
       {"--num-hidden-layers", config.num_hidden_layers, 0, 1024},
   };
   for (const Range& range : ranges) {

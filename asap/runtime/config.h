@@ -55,7 +55,12 @@ struct EngineConfig {
 
   int max_num_queued_reqs = 4096;  // waiting requests; more are refused
   int threads_per_device = 0;      // 0: cores / devices, at least 1
-  int watchdog_timeout_s = 300;    // a batch that takes longer is reported and its requests fail
+  // A worker that shows no sign of life for so long is killed and started again; so is the group of
+  // a batch that takes half as long again.
+  int watchdog_timeout_s = 300;
+  int max_restarts = 5;  // of a group or an expert rank within the window; then it stays away
+  int restart_window_s = 120;
+  std::string crash_dir;  // crash reports go here; "": the runtime folder's
 
   std::string link = "onesided";  // or "p2p": blocking point-to-point messages, to compare with
   bool overlap = true;            // an expert rank receives, computes and sends at the same time

@@ -23,9 +23,10 @@ constexpr uint64_t kConfigBytes = 8192;
 struct Control::Header {
   uint64_t magic;
   uint64_t workers_at;
-  uint64_t rings_at;  // 0: no tracing
+  uint64_t rings_at;
   uint64_t ring_bytes;
   Geometry geometry;
+  int32_t front_pid;
   alignas(64) std::atomic<uint32_t> stop;
   char config[kConfigBytes];
 };
@@ -51,8 +52,8 @@ Result<std::unique_ptr<Control>> Control::create(const EngineConfig& config,
   const auto devices = static_cast<uint64_t>(geometry.devices());
   const uint64_t workers_at = (sizeof(Header) + 63) / 64 * 64;
   const uint64_t rings_at = (workers_at + devices * sizeof(WorkerSlot) + 63) / 64 * 64;
-  const uint64_t ring_bytes =
-      config.trace ? TraceRing::bytes(static_cast<uint32_t>(config.trace_events)) : 0;
+  const auto events = static_cast<uint32_t>(config.trace ? config.trace_events : kRecorderEvents);
+  const uint64_t ring_bytes = (TraceRing::bytes(events) + 63) / 64 * 64;
   std::unique_ptr<Control> out(new Control);
   out->bytes_ = rings_at + devices * kAgentsPerDevice * ring_bytes;
   ASAP_ASSIGN(out->fd_, create_shared_memory("asap-control", out->bytes_));
@@ -70,15 +71,15 @@ Result<std::unique_ptr<Control>> Control::create(const EngineConfig& config,
   out->header_ = new (base) Header;
   out->header_->magic = kMagic;
   out->header_->workers_at = workers_at;
-  out->header_->rings_at = config.trace ? rings_at : 0;
+  out->header_->rings_at = rings_at;
   out->header_->ring_bytes = ring_bytes;
   out->header_->geometry = geometry;
+  out->header_->front_pid = getpid();
   std::memcpy(out->header_->config, text.c_str(), text.size() + 1);
   for (int device = 0; device < geometry.devices(); ++device) {
     new (&out->worker(device)) WorkerSlot;
-    for (int agent = 0; agent < kAgentsPerDevice && config.trace; ++agent) {
-      TraceRing::create(reinterpret_cast<std::byte*>(out->ring(device, agent)),
-                        static_cast<uint32_t>(config.trace_events));
+    for (int agent = 0; agent < kAgentsPerDevice; ++agent) {
+      TraceRing::create(reinterpret_cast<std::byte*>(out->ring(device, agent)), events);
     }
   }
   return out;
@@ -116,6 +117,9 @@ const Geometry& Control::geometry() const {
 std::string Control::config_json() const {
   return header_->config;
 }
+int Control::front_pid() const {
+  return header_->front_pid;
+}
 std::atomic<uint32_t>& Control::stop() {
   return header_->stop;
 }
@@ -127,7 +131,6 @@ WorkerSlot& Control::worker(int device) {
 }
 
 TraceRing* Control::ring(int device, int agent) {
-  if (header_->rings_at == 0) return nullptr;
   const auto index = static_cast<uint64_t>(device * kAgentsPerDevice + agent);
   return reinterpret_cast<TraceRing*>(reinterpret_cast<std::byte*>(header_) + header_->rings_at +
                                       index * header_->ring_bytes);

@@ -19,6 +19,7 @@ namespace asap {
 inline constexpr int kControlFd = 3;      // in a worker
 inline constexpr int kFirstWindowFd = 4;  // window of device i is at kFirstWindowFd + i
 inline constexpr int kAgentsPerDevice = 3;
+inline constexpr int kRecorderEvents = 256;  // of an agent's ring where no trace is wanted
 
 enum class WorkerState : uint32_t { starting = 0, loading, ready, failed };
 
@@ -33,8 +34,16 @@ class SharedText {
   std::atomic<char> bytes_[512] = {};
 };
 
+// Grows with every look that an agent takes at its inputs; while the worker loads, with time. Who
+// stands still is stopped, or caught in something. 0: there is no such thread yet.
+struct alignas(64) Heartbeat {
+  std::atomic<uint64_t> beats{0};
+};
+
 struct alignas(64) WorkerSlot {
   std::atomic<uint32_t> state{0};       // WorkerState
+  std::atomic<uint64_t> epoch{1};       // of its group, or its own; set before it starts
+  Heartbeat hearts[kAgentsPerDevice];   // by thread
   std::atomic<int32_t> layers_done{0};  // while loading
   SharedText error;                     // state == failed
   SharedText waiting;                   // what its agent waits for
@@ -58,8 +67,10 @@ class Control {
   std::string config_json() const;
   std::atomic<uint32_t>& stop();
   WorkerSlot& worker(int device);
-  // Null unless tracing. `agent` in [0, kAgentsPerDevice).
+  // `agent` in [0, kAgentsPerDevice). Without tracing a short one: the last events before a death.
   TraceRing* ring(int device, int agent);
+  // The front's process, as the workers' parent.
+  int front_pid() const;
 
  private:
   Control() = default;

@@ -32,16 +32,26 @@ class ExpertRank::Receive final : public Agent {
       : rank_(rank),
         port_(std::move(port)),
         tracer_(tracer),
+        front_layout_(rank.geometry_),
         local_(part_of(rank.geometry_.experts, rank.geometry_.expert_ranks, rank.rank_).size()),
-        expected_(rank.items_.size(), 1),
-        views_(sz(rank.geometry_.ranks)) {}
+        accepted_(rank.items_.size()),
+        epochs_(sz(rank.geometry_.groups), 1),
+        fences_(sz(rank.geometry_.groups), 0),
+        views_(sz(rank.geometry_.ranks)) {
+    const auto answers = rank.answered_before_.begin();
+    for (size_t slot = 0; slot < accepted_.size(); ++slot) {
+      const auto first = answers + static_cast<std::ptrdiff_t>(slot) * rank.geometry_.ranks;
+      accepted_[slot] = *std::min_element(first, first + rank.geometry_.ranks);
+    }
+  }
 
   std::string name() const override { return fmt::format("moe e{} receive", rank_.rank_); }
 
   // Looks at every (group, stage) once, from where it stopped last time.
   int do_work(Instant) override {
-    const int slots = static_cast<int>(expected_.size());
+    const int slots = static_cast<int>(accepted_.size());
     int done = 0;
+    for (int group = 0; group < rank_.geometry_.groups; ++group) done += look_at_fence(group);
     for (int i = 0; i < slots; ++i) {
       cursor_ = (cursor_ + 1) % slots;
       done += poll(cursor_);
@@ -52,18 +62,21 @@ class ExpertRank::Receive final : public Agent {
  private:
   int poll(int slot) {
     const Geometry& g = rank_.geometry_;
-    ItemId id{.group = slot / g.stages,
-              .stage = slot % g.stages,
-              .epoch = rank_.epoch_,
-              .seq = expected_[sz(slot)]};
-    if (!dispatch_recv(port_->window(), g, rank_.layout_, local_, id, views_)) return 0;
+    ItemId id{.group = slot / g.stages, .stage = slot % g.stages};
+    const uint64_t flag = dispatch_announced(port_->window(), g, rank_.layout_, id.group, id.stage);
+    if (flag <= accepted_[sz(slot)] || flag_epoch(flag) != epochs_[sz(id.group)]) return 0;
+    if (closing(id.group)) return 0;
+    CHECK(!busy(slot), "g{} stage {}: item {} arrived before item {} was answered", id.group,
+          id.stage, flag_seq(flag), rank_.items_[sz(slot)].id.seq);
+    id.epoch = flag_epoch(flag);
+    id.seq = flag_seq(flag);
+    CHECK(dispatch_recv(port_->window(), g, rank_.layout_, local_, id, views_));
     const Instant begin = tracer_.now();
-    ++expected_[sz(slot)];
+    accepted_[sz(slot)] = flag;
+    rank_.busy_[sz(slot)].store(1, std::memory_order_relaxed);
     id.layer = views_[0].header->layer;
     id.trace_id = views_[0].header->trace_id;
     ExpertItem& item = rank_.items_[sz(slot)];
-    CHECK(item.id.seq + 1 == id.seq, "g{} stage {}: item {} arrived before item {} was answered",
-          id.group, id.stage, id.seq, item.id.seq + 1);
     item.id = id;
     rank_.math_->index(views_, item);
     rank_.hand(rank_.ready_, &item);
@@ -72,11 +85,37 @@ class ExpertRank::Receive final : public Agent {
     return 1;
   }
 
+  bool busy(int slot) const { return rank_.busy_[sz(slot)].load(std::memory_order_acquire) != 0; }
+  // The group has a later epoch, which has not been acknowledged yet.
+  bool closing(int group) const { return flag_epoch(fence_flag(group)) > epochs_[sz(group)]; }
+  uint64_t fence_flag(int group) const {
+    return load_flag(port_->window() + rank_.layout_.fence.flag(group));
+  }
+
+  // Acknowledges a fence once no item of the group is under way. The answer repeats the flag, so a
+  // fence that is sent again is answered again.
+  int look_at_fence(int group) {
+    const uint64_t flag = fence_flag(group);
+    if (flag == fences_[sz(group)] || flag_epoch(flag) < epochs_[sz(group)]) return 0;
+    const int stages = rank_.geometry_.stages;
+    for (int slot = group * stages; slot < (group + 1) * stages; ++slot) {
+      if (flag_epoch(flag) > epochs_[sz(group)] && busy(slot)) return 0;
+    }
+    fences_[sz(group)] = flag;
+    epochs_[sz(group)] = flag_epoch(flag);
+    const int slot = front_layout_.fenced_slot(group, rank_.rank_);
+    port_->put_flag(kFrontDevice, front_layout_.fenced.flag(slot), flag);
+    return 1;
+  }
+
   ExpertRank& rank_;
   std::unique_ptr<Port> port_;
   Tracer tracer_;
+  const FrontLayout front_layout_;
   const int local_;                 // experts of this rank
-  std::vector<uint64_t> expected_;  // [D·R] next item of each (group, stage)
+  std::vector<uint64_t> accepted_;  // [D·R] flag of the newest item accepted
+  std::vector<uint64_t> epochs_;    // [D] from which items are accepted
+  std::vector<uint64_t> fences_;    // [D] last fence that was answered
   std::vector<DispatchView> views_;
   int cursor_ = 0;
 };
@@ -156,9 +195,14 @@ class ExpertRank::Send final : public Agent {
     const Instant begin = tracer_.now();
     rank_.math_->narrow(*piece);
     for (const ExpertSegment& segment : piece->segments) {
-      const ItemId id = segment.item->id;  // the item may be reused once it is answered
+      const ItemId id = segment.item->id;
+      const bool last = segment.last();
       for (int t = 0; t < rank_.geometry_.ranks; ++t) answer(*piece, segment, t);
       tracer_.add(event_of(id, TraceOp::combine_send), begin);
+      if (last) {  // the item may be reused from here
+        rank_.busy_[sz(id.group * rank_.geometry_.stages + id.stage)].store(
+            0, std::memory_order_release);
+      }
     }
     rank_.hand(rank_.free_, piece);
     rank_.compute_bell_.ring();
@@ -169,6 +213,10 @@ class ExpertRank::Send final : public Agent {
   void answer(const ExpertPiece& piece, const ExpertSegment& s, int t) {
     const Geometry& g = rank_.geometry_;
     const ExpertItem& item = *s.item;
+    const int slot = item.id.group * g.stages + item.id.stage;
+    if (rank_.answered_before_[sz(slot * g.ranks + t)] >= make_flag(item.id.epoch, item.id.seq)) {
+      return;  // by a predecessor, before it died
+    }
     const int rank_begin = item.rank_begin[sz(t)];
     const int rank_end = item.rank_begin[sz(t) + 1];
     const int begin = std::max(s.first, rank_begin);
@@ -201,6 +249,7 @@ ExpertRank::ExpertRank(const Geometry& geometry, int rank, std::unique_ptr<Exper
       math_(std::move(compute)),
       visible_(visible),
       items_(sz(geometry.groups * geometry.stages)),
+      busy_(items_.size()),
       pieces_(2),
       ready_(items_.size()),
       computed_(pieces_.size()),
@@ -210,6 +259,16 @@ ExpertRank::ExpertRank(const Geometry& geometry, int rank, std::unique_ptr<Exper
     math_->reserve(piece);
     piece.segments.reserve(items_.size());
     free_.push({&piece, Instant{0}});
+  }
+  for (int group = 0; group < geometry.groups; ++group) {
+    for (int stage = 0; stage < geometry.stages; ++stage) {
+      for (int t = 0; t < geometry.ranks; ++t) {
+        const auto peer = link.attach(attention_device(geometry, group, t));
+        answered_before_.push_back(
+            load_flag(peer->window() +
+                      attention_layout_.combine.flag(attention_layout_.expert_slot(stage, rank))));
+      }
+    }
   }
   const int device = expert_device(geometry, rank);
   receive_ = std::make_unique<Receive>(*this, link.attach(device), tracers[0]);

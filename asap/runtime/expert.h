@@ -6,11 +6,21 @@
 //   send     writes partial results to the group's ranks, the flag last: exactly one answer per
 //            item
 //
+// A rank may die at any moment and another process take its place: everything that it owes stands
+// in memory that outlives it. Items lie in its window until all their answers were read, and what
+// was answered stands in the flags of those answers. So the successor accepts what is announced and
+// not fully answered, computes the same bits, and sends the answers that are missing; its peers
+// only wait a little longer.
+//
+// A group's items are accepted if they are of the group's present epoch, which the front announces
+// (fence). The rank says so (fenced) once it holds nothing of an earlier one.
+//
 // Back-pressure is structural: a (group, stage) has one item at most, and its region in the window
 // stays valid until the answer. So hidden states are read from the window where they lie, by the
 // kernel that widens them.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,12 +78,15 @@ class ExpertRank {
 
   const Geometry geometry_;
   const int rank_;
-  const uint64_t epoch_ = 1;
   const ExpertLayout layout_;
   const AttentionLayout attention_layout_;
   std::unique_ptr<ExpertCompute> math_;
   Instant (*const visible_)();
-  std::vector<ExpertItem> items_;    // [D·R]
+  std::vector<ExpertItem> items_;  // [D·R]
+  // [D·R] the item is between receive and its last answer.
+  std::vector<std::atomic<uint8_t>> busy_;
+  // [D·R·T] flag of the last answer by a predecessor of this process.
+  std::vector<uint64_t> answered_before_;
   std::vector<ExpertPiece> pieces_;  // two: one is computed while the other is sent
   Handover<ExpertItem> ready_;       // receive -> compute
   Handover<ExpertPiece> computed_;   // compute -> send

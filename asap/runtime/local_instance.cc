@@ -1,5 +1,6 @@
 #include "asap/runtime/local_instance.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "asap/runtime/clock.h"
@@ -30,44 +31,101 @@ Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelS
 LocalInstance::LocalInstance(const EngineConfig& config, const EnginePlan& plan,
                              const ModelSpec& spec, const LocalWeights& weights, Ops& ops,
                              Link& link, std::span<TraceRing* const> rings)
-    : link_(link) {
-  const Geometry& g = plan.geometry;
-  const auto tracer = [&](int device, int agent) -> Tracer {
-    if (rings.empty()) return {nullptr, &monotonic_now};
-    return {rings[static_cast<size_t>(device * kAgentsPerDevice + agent)], &monotonic_now};
-  };
+    : plan_(plan),
+      spec_(spec),
+      weights_(weights),
+      ops_(ops),
+      rings_(rings.begin(), rings.end()),
+      attention_(static_cast<size_t>(plan.geometry.groups * plan.geometry.ranks)),
+      rows_(attention_.size(), nullptr),
+      experts_(static_cast<size_t>(plan.geometry.expert_ranks)),
+      link_(link) {
   scheduler_ = std::make_unique<Scheduler>(config, plan, spec, link.attach(kFrontDevice),
                                            tracer(kFrontDevice, 0));
-  agents_.push_back(scheduler_.get());
-  for (int group = 0; group < g.groups; ++group) {
-    for (int t = 0; t < g.ranks; ++t) {
-      const int device = attention_device(g, group, t);
-      auto rows = std::make_unique<AttentionRows>(g, t, weights.attention[static_cast<size_t>(t)],
-                                                  plan.kv_blocks, ops);
-      rows_.push_back(rows.get());
-      attention_.push_back(std::make_unique<AttentionAgent>(
-          g, spec, group, t, std::move(rows), link.attach(device), tracer(device, 0)));
-      agents_.push_back(attention_.back().get());
-    }
+  scheduler_->on_rejoin([&link](int device) { link.fence(device); });
+  add(*scheduler_);
+  for (int group = 0; group < plan.geometry.groups; ++group) {
+    for (int t = 0; t < plan.geometry.ranks; ++t) add_attention(group, t, 1);
   }
-  for (int e = 0; e < g.expert_ranks; ++e) {
-    const int device = expert_device(g, e);
-    const Tracer tracers[] = {tracer(device, 0), tracer(device, 1), tracer(device, 2)};
-    auto rows = std::make_unique<ExpertRows>(g, weights.experts[static_cast<size_t>(e)], ops);
-    rows->count_rows(&expert_rows_);
-    experts_.push_back(
-        std::make_unique<ExpertRank>(g, e, std::move(rows), link, plan.queue, tracers));
-    for (Agent* agent :
-         {&experts_.back()->receive(), &experts_.back()->compute(), &experts_.back()->send()}) {
-      agents_.push_back(agent);
-    }
+  for (int e = 0; e < plan.geometry.expert_ranks; ++e) add_expert(e);
+}
+
+Tracer LocalInstance::tracer(int device, int agent) const {
+  if (rings_.empty()) return {nullptr, &monotonic_now};
+  return {rings_[static_cast<size_t>(device * kAgentsPerDevice + agent)], &monotonic_now};
+}
+
+void LocalInstance::add(Agent& agent) {
+  agents_.push_back(&agent);
+  stalled_until_.push_back({});
+}
+
+void LocalInstance::remove(const Agent& agent) {
+  const auto place = std::find(agents_.begin(), agents_.end(), &agent) - agents_.begin();
+  agents_.erase(agents_.begin() + place);
+  stalled_until_.erase(stalled_until_.begin() + place);
+}
+
+void LocalInstance::add_attention(int group, int t, uint64_t epoch) {
+  const Geometry& g = plan_.geometry;
+  const int device = attention_device(g, group, t);
+  const auto index = static_cast<size_t>(group * g.ranks + t);
+  auto rows = std::make_unique<AttentionRows>(g, t, weights_.attention[static_cast<size_t>(t)],
+                                              plan_.kv_blocks, ops_);
+  rows_[index] = rows.get();
+  attention_[index] = std::make_unique<AttentionAgent>(
+      g, spec_, group, t, std::move(rows), link_.attach(device), tracer(device, 0), epoch);
+  add(*attention_[index]);
+}
+
+void LocalInstance::add_expert(int e) {
+  const Geometry& g = plan_.geometry;
+  const int device = expert_device(g, e);
+  const Tracer tracers[] = {tracer(device, 0), tracer(device, 1), tracer(device, 2)};
+  auto rows = std::make_unique<ExpertRows>(g, weights_.experts[static_cast<size_t>(e)], ops_);
+  rows->count_rows(&expert_rows_);
+  auto& rank = experts_[static_cast<size_t>(e)];
+  rank = std::make_unique<ExpertRank>(g, e, std::move(rows), link_, plan_.queue, tracers);
+  for (Agent* agent : {&rank->receive(), &rank->compute(), &rank->send()}) add(*agent);
+}
+
+int LocalInstance::kill_group(int group, Instant now) {
+  const Geometry& g = plan_.geometry;
+  for (int t = 0; t < g.ranks; ++t) {
+    auto& agent = attention_[static_cast<size_t>(group * g.ranks + t)];
+    if (agent == nullptr) continue;
+    remove(*agent);
+    agent.reset();
+    rows_[static_cast<size_t>(group * g.ranks + t)] = nullptr;
+    link_.fence(attention_device(g, group, t));
   }
+  return scheduler_->lose_group(group, "killed by a test", now);
+}
+
+void LocalInstance::start_group(int group, uint64_t epoch, Instant now) {
+  const Geometry& g = plan_.geometry;
+  for (int t = 0; t < g.ranks; ++t) {
+    add_attention(group, t, epoch);
+  }
+  scheduler_->restore_group(group, epoch, now);
+}
+
+void LocalInstance::kill_expert(int e, Instant now) {
+  auto& rank = experts_[static_cast<size_t>(e)];
+  for (Agent* agent : {&rank->receive(), &rank->compute(), &rank->send()}) remove(*agent);
+  rank.reset();
+  link_.fence(expert_device(plan_.geometry, e));
+  scheduler_->on_expert_rank(false, now);
+}
+
+void LocalInstance::start_expert(int e, Instant now) {
+  add_expert(e);
+  scheduler_->on_expert_rank(true, now);
 }
 
 int LocalInstance::step(Instant now, Prng* order, Duration max_stall) {
   constexpr double kStallChance = 0.002;
   link_.deliver(now);
-  stalled_until_.resize(agents_.size());
   if (order != nullptr) {
     for (size_t i = agents_.size(); i > 1; --i) {
       const size_t other = order->below(i);
@@ -93,6 +151,7 @@ int LocalInstance::step(Instant now, Prng* order, Duration max_stall) {
 std::string LocalInstance::waiting_for() const {
   std::string out;
   for (const auto& agent : attention_) {
+    if (agent == nullptr) continue;
     out += fmt::format("{}: {}\n", agent->name(), agent->waiting_for());
   }
   return out;

@@ -41,9 +41,19 @@ class LocalInstance {
   // core was taken.
   int step(Instant now, Prng* order = nullptr, Duration max_stall = {0});
   Scheduler& scheduler() { return *scheduler_; }
+
+  // The processes of a group, or of an expert rank, die with all that they hold, and later others
+  // take their place: what the supervisor does, without processes (tests). How many requests run
+  // again.
+  int kill_group(int group, Instant now);
+  void start_group(int group, uint64_t epoch, Instant now);
+  void kill_expert(int rank, Instant now);
+  void start_expert(int rank, Instant now);
   // Every attention rank reports its decisions (tests).
   void observe(const Observer& observer) {
-    for (AttentionRows* rows : rows_) rows->observe(observer);
+    for (AttentionRows* rows : rows_) {
+      if (rows != nullptr) rows->observe(observer);
+    }
   }
   // Rows per expert and item, of all expert ranks.
   const RowHistogram& expert_rows() const { return expert_rows_; }
@@ -51,8 +61,19 @@ class LocalInstance {
   std::string waiting_for() const;
 
  private:
-  std::vector<std::unique_ptr<AttentionAgent>> attention_;
-  std::vector<AttentionRows*> rows_;  // of the agents
+  void add_attention(int group, int t, uint64_t epoch);
+  void add_expert(int rank);
+  void add(Agent& agent);
+  void remove(const Agent& agent);
+  Tracer tracer(int device, int agent) const;
+
+  const EnginePlan plan_;
+  const ModelSpec spec_;
+  const LocalWeights weights_;
+  Ops& ops_;
+  const std::vector<TraceRing*> rings_;
+  std::vector<std::unique_ptr<AttentionAgent>> attention_;  // [D·T]; null: dead
+  std::vector<AttentionRows*> rows_;                        // of the agents
   std::vector<std::unique_ptr<ExpertRank>> experts_;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<Agent*> agents_;

@@ -3,8 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
-#include <mutex>
-#include <set>
 #include <thread>
 
 #include "asap/model/weight_values.h"
@@ -38,8 +36,12 @@ class SchedulerEngine : public Engine {
   EngineStats stats() const override {
     EngineStats out = scheduler().stats();
     count_rows(out.expert_rows);
+    out.recoveries = fault_status().recoveries;
     return out;
   }
+  void drain() override { scheduler().drain(true); }
+  void resume() override { scheduler().drain(false); }
+  bool drained() const override { return scheduler().drained(); }
   int max_model_len() const override { return plan_.max_model_len; }
   int vocab() const override { return plan_.geometry.vocab; }
 
@@ -73,24 +75,47 @@ class ProcessEngine final : public SchedulerEngine {
     scheduler_ = std::make_unique<Scheduler>(
         config, plan, spec, supervisor_->link().attach(kFrontDevice),
         Tracer{supervisor_->control().ring(kFrontDevice, 0), &monotonic_now});
-    scheduler_->on_stuck([this] { return supervisor_->waiting_for(); });
+    Supervisor* const supervisor_ptr = supervisor_.get();
+    scheduler_->on_stuck([supervisor_ptr] { return supervisor_ptr->waiting_for(); });
+    if (!plan.geometry.lockstep && config.link != "p2p") {
+      scheduler_->on_group_stuck([supervisor_ptr](int group, const std::string& why) {
+        supervisor_ptr->give_up(group, why);
+      });
+    }
+    scheduler_->on_rejoin([supervisor_ptr](int device) { supervisor_ptr->link().fence(device); });
+    for (int group = 0; group < plan.geometry.groups; ++group) {
+      const uint64_t epoch = supervisor_->group_epoch(group);
+      if (epoch == 1) continue;  // else it died while the instance started
+      scheduler_->lose_group(group, "", monotonic_now());
+      scheduler_->restore_group(group, epoch, monotonic_now());
+    }
     thread_ = std::thread([this] { run(); });
-    watcher_ = std::thread([this] { watch(); });
+    supervisor_->watch(events());
   }
 
   ~ProcessEngine() override {
     stop_ = 1;
     bell().ring();
     thread_.join();
-    watcher_.join();
+    supervisor_->stop();
     Supervisor* supervisor = supervisor_.get();
     save_trace([&](int device, int agent) { return supervisor->control().ring(device, agent); });
   }
 
   bool ready() const override { return not_ready_reason().empty(); }
   std::string not_ready_reason() const override {
-    const std::lock_guard lock(mutex_);
-    return fault_;
+    if (scheduler_->draining()) return "draining: no new requests are taken";
+    const FaultStatus status = supervisor_->status();
+    if (status.groups_up > 0 && status.expert_ranks_up == status.expert_ranks &&
+        status.can_serve()) {
+      return "";
+    }
+    return status.reason + (status.can_serve() ? "" : "; the instance cannot serve: restart it");
+  }
+  FaultStatus fault_status() const override {
+    FaultStatus status = supervisor_->status();
+    status.draining = scheduler_->draining();
+    return status;
   }
   std::vector<PeerStatus> peers() const override { return supervisor_->peers(); }
 
@@ -111,44 +136,35 @@ class ProcessEngine final : public SchedulerEngine {
     run_agents(agents, bell(), stop_, options);
   }
 
-  // Deaths are noticed within 20 ms; the requests they touched end with the reason.
-  void watch() {
-    while (stop_ == 0) {
-      for (const WorkerDeath& death : supervisor_->poll()) on_death(death);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-
-  void on_death(const WorkerDeath& death) {
-    const Geometry& g = plan_.geometry;
-    // Everybody needs the experts; in lockstep, everybody needs everybody.
-    const bool fatal = g.lockstep || death.device >= expert_device(g, 0);
-    const int group = (death.device - 1) / g.ranks;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!fatal) lost_groups_.insert(group);
-      const bool all = fatal || static_cast<int>(lost_groups_.size()) == g.groups;
-      fault_ = death.what + (g.lockstep ? "; in lockstep the other groups wait for it" : "") +
-               (all ? "; the instance cannot serve: restart it"
-                    : "; its group is lost, the other groups go on");
-      spdlog::error("{}", fault_);
-    }
-    const Error error{Code::unavailable, death.what + " while it worked on this request"};
-    if (fatal) {
-      scheduler_->lose_instance(error, monotonic_now());
-    } else {
-      scheduler_->lose_group(group, error, monotonic_now());
-    }
-    bell().ring();
+  // What the supervisor tells the scheduler.
+  SupervisorEvents events() {
+    SupervisorEvents out;
+    out.group_lost = [this](int group, const std::string& cause) {
+      const int again = scheduler_->lose_group(group, cause, monotonic_now());
+      bell().ring();
+      return again;
+    };
+    out.group_back = [this](int group, uint64_t epoch) {
+      scheduler_->restore_group(group, epoch, monotonic_now());
+      bell().ring();
+    };
+    out.group_retired = [this](int group, const Error& error) {
+      scheduler_->retire_group(group, error, monotonic_now());
+      bell().ring();
+    };
+    out.expert_rank = [this](bool up) { scheduler_->on_expert_rank(up, monotonic_now()); };
+    out.expert_rank_retired = [this](const Error& error) {
+      scheduler_->retire_instance(error, monotonic_now());
+      bell().ring();
+    };
+    out.in_flight = [this] { return scheduler_->in_flight(); };
+    return out;
   }
 
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Scheduler> scheduler_;
   std::atomic<uint32_t> stop_{0};
-  mutable std::mutex mutex_;
-  std::string fault_;
-  std::set<int> lost_groups_;
-  std::thread thread_, watcher_;
+  std::thread thread_;
 };
 
 // ---------------------------------------------------------------- one process
@@ -194,8 +210,18 @@ class LocalEngine final : public SchedulerEngine {
     });
   }
 
-  bool ready() const override { return true; }
-  std::string not_ready_reason() const override { return {}; }
+  bool ready() const override { return not_ready_reason().empty(); }
+  std::string not_ready_reason() const override {
+    return scheduler().draining() ? "draining: no new requests are taken" : "";
+  }
+  FaultStatus fault_status() const override {
+    const Geometry& g = plan_.geometry;
+    FaultStatus status;
+    status.draining = scheduler().draining();
+    status.groups = status.groups_up = g.groups;
+    status.expert_ranks = status.expert_ranks_up = g.expert_ranks;
+    return status;
+  }
   std::vector<PeerStatus> peers() const override { return {}; }
 
  protected:

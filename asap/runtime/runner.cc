@@ -49,6 +49,10 @@ void run_agents(std::span<Agent* const> agents, Doorbell& bell, const std::atomi
   };
   while (stop.load(std::memory_order_relaxed) == 0) {
     const Instant now = monotonic_now();
+    if (options.beats != nullptr) {  // its only writer: no read-modify-write needed
+      options.beats->store(options.beats->load(std::memory_order_relaxed) + 1,
+                           std::memory_order_relaxed);
+    }
     if (step(agents, now) > 0) {
       last_work = now;
       if (now - last_tick > kTick) tick(now);

@@ -17,7 +17,8 @@ namespace asap {
 
 struct RunOptions {
   bool spin = false;
-  std::vector<int> cpus;  // pin the thread to these cores; empty: not pinned
+  std::vector<int> cpus;                   // pin the thread to these cores; empty: not pinned
+  std::atomic<uint64_t>* beats = nullptr;  // grows with every turn; may be null
   // Called about ten times a second while idle and at least once a second otherwise; may be null.
   std::function<void()> on_tick;
 };

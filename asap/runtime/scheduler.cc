@@ -17,7 +17,11 @@ size_t sz(int64_t n) {
   return static_cast<size_t>(n);
 }
 
-constexpr Duration kWatchInterval = Duration::seconds(1);
+constexpr Duration kWatchInterval = Duration::millis(500);
+// A fence without answer is announced again: an expert rank that dies takes answers with it.
+constexpr Duration kFenceInterval = Duration::millis(1);
+// Groups that a request may lose without a new token in between.
+constexpr int kFruitlessRuns = 5;
 
 }  // namespace
 
@@ -34,10 +38,11 @@ Scheduler::Scheduler(const EngineConfig& config, const EnginePlan& plan, const M
       layout_(plan.geometry),
       port_(std::move(port)),
       tracer_(tracer),
+      expert_layout_(plan.geometry),
       policy_(
           make_scheduler_policy(scheduler_limits(*resolve_scheduling(config), plan, spec.layers))),
       flights_(sz(geometry_.groups * geometry_.stages)),
-      lost_(sz(geometry_.groups), 0) {
+      groups_(sz(geometry_.groups)) {
   static_assert(kKvBlockTokens == kKvBlock, "policy and kernels disagree on the KV block");
 }
 
@@ -76,6 +81,9 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
   ASAP_TRY(validate(request));
   const std::lock_guard lock(mutex_);
   if (fault_) return tl::unexpected<Error>(*fault_);
+  if (draining_) {
+    return fail(Code::unavailable, "the server is draining and takes no new requests; ask another");
+  }
   const uint64_t handle = next_handle_;
   if (front_cost_.ns == 0) {
     ASAP_TRY(policy_->admit(handle, static_cast<int>(request.prompt.size()),
@@ -97,7 +105,26 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
 void Scheduler::cancel(uint64_t handle) {
   const std::lock_guard lock(mutex_);
   policy_->on_cancel(handle);
-  live_.erase(handle);
+  cancelled_ = live_.erase(handle) > 0 || cancelled_;
+}
+
+// Batches of which every sequence was cancelled end before their next layer. One that has mates
+// goes on for them; its blocks are free when the batch is done.
+void Scheduler::abandon_unwanted() {
+  if (!cancelled_ || geometry_.lockstep) return;
+  cancelled_ = false;
+  for (size_t i = 0; i < flights_.size(); ++i) {
+    const Flight& f = flights_[i];
+    if (!f.running) continue;
+    const auto& pieces = f.plan->pieces;
+    if (std::any_of(pieces.begin(), pieces.end(),
+                    [&](const BatchPiece& piece) { return live_.contains(piece.sequence); })) {
+      continue;
+    }
+    port_->put_flag(attention_device(geometry_, f.plan->group, 0),
+                    attention_layout_.abandon.flag(f.plan->stage),
+                    make_flag(groups_[sz(f.plan->group)].epoch, f.batch));
+  }
 }
 
 EngineStats Scheduler::stats() const {
@@ -115,7 +142,9 @@ int Scheduler::do_work(Instant now) {
   int done = 0;
   {
     const std::lock_guard lock(mutex_);
+    done += rejoin(now);
     done += collect(now);
+    abandon_unwanted();
     done += launch(now);
     if (now - last_watch_ > kWatchInterval) watch(now);
     events.swap(events_);
@@ -127,8 +156,12 @@ int Scheduler::do_work(Instant now) {
 Instant Scheduler::wake_at() const {
   const std::lock_guard lock(mutex_);
   const auto next = entering_.empty() ? live_.end() : live_.find(entering_.front());
-  return std::min(policy_->wake_at(),
-                  next == live_.end() ? Instant::never() : next->second.covered);
+  Instant at =
+      std::min(policy_->wake_at(), next == live_.end() ? Instant::never() : next->second.covered);
+  for (const Group& group : groups_) {
+    if (group.state == GroupState::fencing) at = std::min(at, group.fenced + kFenceInterval);
+  }
+  return at;
 }
 
 int Scheduler::collect(Instant now) {
@@ -138,7 +171,7 @@ int Scheduler::collect(Instant now) {
       const Flight& f = flight(group, stage);
       if (!f.running) continue;
       const uint64_t at = layout_.result.flag(layout_.slot(group, stage));
-      if (load_flag(port_->window() + at) != make_flag(epoch_, f.batch)) continue;
+      if (load_flag(port_->window() + at) != make_flag(groups_[sz(group)].epoch, f.batch)) continue;
       read_result(group, stage, now);
       ++done;
     }
@@ -151,8 +184,9 @@ void Scheduler::read_result(int group, int stage, Instant now) {
   const std::byte* payload = port_->window() + layout_.result.payload(layout_.slot(group, stage));
   ResultHeader header;
   std::memcpy(&header, payload, sizeof(header));
-  CHECK(header.magic == kResultMagic && header.batch == f.batch && header.epoch == epoch_ &&
-            header.samples >= 0 && header.samples <= geometry_.max_batch_seqs,
+  CHECK(header.magic == kResultMagic && header.batch == f.batch &&
+            header.epoch == groups_[sz(group)].epoch && header.samples >= 0 &&
+            header.samples <= geometry_.max_batch_seqs,
         "result of g{} stage {}: magic {:#x}, batch {}, {} samples; expected batch {}", group,
         stage, header.magic, header.batch, header.samples, f.batch);
   account(f, header.times, now);
@@ -210,6 +244,7 @@ void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant 
         entry.tops <= kMaxLogprobs);
   live.tokens.push_back(entry.token);
   ++live.generated;
+  live.fruitless = 0;
   TokenEvent event;
   event.token = entry.token;
   event.logprob = entry.logprob;
@@ -259,6 +294,7 @@ int Scheduler::launch(Instant now) {
     ++f.batch;
     f.trace_id = next_trace_id_++;
     f.sent = now;
+    f.watched = now;
     f.plan = plan;
     f.running = true;
     for (const BatchPiece& piece : plan->pieces) {
@@ -279,8 +315,9 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
     const auto* from = static_cast<const std::byte*>(data);
     command_.insert(command_.end(), from, from + bytes);
   };
+  const uint64_t epoch = groups_[sz(plan.group)].epoch;
   BatchCommand command{kCommandMagic,
-                       static_cast<uint32_t>(epoch_),
+                       static_cast<uint32_t>(epoch),
                        f.batch,
                        static_cast<int32_t>(plan.pieces.size()),
                        plan.tokens,
@@ -324,24 +361,32 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
   for (int t = 0; t < geometry_.ranks; ++t) {
     const int device = attention_device(geometry_, plan.group, t);
     port_->put(device, at, command_.data(), command_.size());
-    port_->put_flag(device, attention_layout_.command.flag(plan.stage), make_flag(epoch_, f.batch));
+    port_->put_flag(device, attention_layout_.command.flag(plan.stage), make_flag(epoch, f.batch));
   }
 }
 
-// A batch without answer for too long: say who waits for whom, and give its group up.
+// A batch without answer for too long: say who waits for whom, and give its group up. A worker that
+// hangs is found by the supervisor before that: a batch may take half as long again.
 void Scheduler::watch(Instant now) {
   last_watch_ = now;
+  if (experts_away_ > 0) return;
+  const Duration limit = Duration{watchdog_.ns / 2 * 3};
   for (int group = 0; group < geometry_.groups; ++group) {
     for (int stage = 0; stage < geometry_.stages; ++stage) {
-      const Flight& f = flight(group, stage);
-      if (!f.running || now - f.sent < watchdog_) continue;
+      Flight& f = flight(group, stage);
+      if (!f.running || now - f.watched < limit) continue;
+      f.watched = now;
       const Error error{Code::unavailable,
                         fmt::format("batch {} on g{} stage {} got no answer for {:.0f} s "
                                     "(--watchdog-timeout); {}",
                                     f.batch, group, stage, (now - f.sent).to_seconds(),
                                     describe_ ? describe_() : "")};
       spdlog::error("{}", error.message);
-      give_up(group, error, now);
+      if (give_up_) {
+        give_up_(group, error.message);
+      } else {
+        give_up(group, error, now);
+      }
     }
   }
 }
@@ -362,34 +407,153 @@ void Scheduler::fail_sequences(const std::vector<uint64_t>& sequences, const Err
   }
 }
 
-// Requests that live in the group end; with no group left, so do the waiting ones, and no more are
-// taken. In lockstep no group goes on without the others.
+// In lockstep no group goes on without the others.
 void Scheduler::give_up(int group, const Error& error, Instant now) {
   const int first = geometry_.lockstep ? 0 : group;
   const int last = geometry_.lockstep ? geometry_.groups - 1 : group;
-  for (int g = first; g <= last; ++g) lose(g, error, now);
+  for (int g = first; g <= last; ++g) retire(g, error, now);
 }
 
-void Scheduler::lose(int group, const Error& error, Instant now) {
-  if (lost_[sz(group)] != 0) return;
-  lost_[sz(group)] = 1;
-  for (int r = 0; r < geometry_.stages; ++r) flight(group, r).running = false;
-  fail_sequences(policy_->on_group_lost(group), error, now);
-  if (std::find(lost_.begin(), lost_.end(), 0) != lost_.end()) return;
+// What has lived in the group waits again, in the place that its arrival gives it.
+int Scheduler::lose(int group, const std::string& cause, Instant now) {
+  Group& state = groups_[sz(group)];
+  if (state.state == GroupState::retired) return 0;
+  state.state = GroupState::lost;
+  for (int r = 0; r < geometry_.stages; ++r) flight(group, r) = {};
+  int again = 0;
+  for (const uint64_t id : policy_->on_group_lost(group)) {
+    const auto found = live_.find(id);
+    if (found == live_.end()) continue;
+    Live& live = found->second;
+    if (++live.fruitless > kFruitlessRuns) {
+      fail_sequences({id},
+                     {Code::unavailable,
+                      fmt::format("its group was lost {} times while it worked on this request, "
+                                  "which may be the reason; the last time {}",
+                                  live.fruitless, cause)},
+                     now);
+      continue;
+    }
+    policy_->requeue(id, static_cast<int>(live.tokens.size()),
+                     live.request.sampling.max_tokens - live.generated, live.arrived);
+    ++again;
+  }
+  totals_.requests_rerun += again;
+  return again;
+}
+
+void Scheduler::retire(int group, const Error& error, Instant now) {
+  lose(group, error.message, now);
+  groups_[sz(group)].state = GroupState::retired;
+  const bool left = std::any_of(groups_.begin(), groups_.end(),
+                                [](const Group& g) { return g.state != GroupState::retired; });
+  if (left) return;
   fault_ = error;
   std::vector<uint64_t> waiting;
   for (const auto& [id, live] : live_) waiting.push_back(id);
+  std::sort(waiting.begin(), waiting.end());
   for (const uint64_t id : waiting) policy_->on_cancel(id);
   fail_sequences(waiting, error, now);
 }
 
-void Scheduler::lose_group(int group, const Error& error, Instant now) {
+int Scheduler::lose_group(int group, const std::string& cause, Instant now) {
+  const std::lock_guard lock(mutex_);
+  return lose(group, cause, now);
+}
+
+void Scheduler::retire_group(int group, const Error& error, Instant now) {
   const std::lock_guard lock(mutex_);
   give_up(group, error, now);
 }
 
-void Scheduler::lose_instance(const Error& error, Instant now) {
-  for (int group = 0; group < geometry_.groups; ++group) lose_group(group, error, now);
+void Scheduler::retire_instance(const Error& error, Instant now) {
+  const std::lock_guard lock(mutex_);
+  for (int group = 0; group < geometry_.groups; ++group) retire(group, error, now);
+}
+
+void Scheduler::restore_group(int group, uint64_t epoch, Instant now) {
+  const std::lock_guard lock(mutex_);
+  Group& state = groups_[sz(group)];
+  if (state.state == GroupState::retired) return;
+  CHECK(epoch > state.epoch && state.state != GroupState::up, "g{} returns at epoch {} after {}",
+        group, epoch, state.epoch);
+  state.epoch = epoch;
+  state.state = GroupState::fencing;
+  announce(group, now);
+}
+
+// To every expert rank, whether or not its process is there: its successor reads the window, too.
+void Scheduler::announce(int group, Instant now) {
+  groups_[sz(group)].fenced = now;
+  const uint64_t flag = make_flag(groups_[sz(group)].epoch, ++fences_);
+  for (int e = 0; e < geometry_.expert_ranks; ++e) {
+    port_->put_flag(expert_device(geometry_, e), expert_layout_.fence.flag(group), flag);
+  }
+}
+
+bool Scheduler::fenced(int group) const {
+  for (int e = 0; e < geometry_.expert_ranks; ++e) {
+    const uint64_t at = layout_.fenced.flag(layout_.fenced_slot(group, e));
+    if (flag_epoch(load_flag(port_->window() + at)) != groups_[sz(group)].epoch) return false;
+  }
+  return true;
+}
+
+// Groups that all expert ranks have acknowledged.
+int Scheduler::rejoin(Instant now) {
+  int done = 0;
+  for (int g = 0; g < geometry_.groups; ++g) {
+    Group& group = groups_[sz(g)];
+    if (group.state != GroupState::fencing) continue;
+    if (fenced(g)) {
+      for (int t = 0; fence_ && t < geometry_.ranks; ++t) fence_(attention_device(geometry_, g, t));
+      group.state = GroupState::up;
+      policy_->on_group_back(g);
+      ++done;
+    } else if (now - group.fenced >= kFenceInterval) {
+      announce(g, now);
+    }
+  }
+  return done;
+}
+
+void Scheduler::on_expert_rank(bool up, Instant now) {
+  const std::lock_guard lock(mutex_);
+  experts_away_ += up ? -1 : 1;
+  for (Flight& f : flights_) f.watched = now;
+}
+
+void Scheduler::drain(bool on) {
+  const std::lock_guard lock(mutex_);
+  draining_ = on;
+}
+
+bool Scheduler::draining() const {
+  const std::lock_guard lock(mutex_);
+  return draining_;
+}
+
+bool Scheduler::drained() const {
+  const std::lock_guard lock(mutex_);
+  return draining_ && live_.empty() && events_.empty();
+}
+
+std::string Scheduler::in_flight() const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  for (size_t i = 0; i < flights_.size(); ++i) {
+    const Flight& f = flights_[i];
+    if (!f.running) continue;
+    out += fmt::format("g{} stage {} batch {} tokens {} sequences", i / sz(geometry_.stages),
+                       i % sz(geometry_.stages), f.batch, f.plan->tokens);
+    for (const BatchPiece& piece : f.plan->pieces) {
+      const auto found = live_.find(piece.sequence);
+      out += fmt::format(" {}[{}+{}]{}", piece.sequence, piece.past, piece.tokens,
+                         found == live_.end() ? " cancelled" : "");
+    }
+    out += "\n";
+  }
+  return out;
 }
 
 }  // namespace asap

@@ -1,6 +1,11 @@
 // Scheduler: the front's agent. It turns submitted requests into batches
 // (policy/scheduler_policy.h), writes commands to the ranks of a group, reads results, and hands
 // tokens to whoever asked.
+//
+// What a lost group was working on waits again, its generated tokens as part of the prompt; a token
+// depends on (seed, position, logits) alone, so the continuation is what it would have been, and
+// what was handed out is not handed out again. A group that comes back has a later epoch. It gets
+// batches once every expert rank has acknowledged that epoch (wire/layout.h: fence).
 #pragma once
 
 #include <deque>
@@ -29,12 +34,34 @@ class Scheduler final : public Agent {
   Result<uint64_t> submit(EngineRequest request, Engine::OnToken on_token, Instant now);
   void cancel(uint64_t handle);
   EngineStats stats() const;
-  // A group, or everything, is gone: requests that it touched end with `error`; waiting ones go to
-  // other groups.
-  void lose_group(int group, const Error& error, Instant now);
-  void lose_instance(const Error& error, Instant now);
+  // The processes of a group are gone or given up: its requests wait again. Those that lost their
+  // group too often without a new token in between end with an error: it may be their doing. How
+  // many run again.
+  int lose_group(int group, const std::string& cause, Instant now);
+  // Their successors are ready, at `epoch`; nothing of the earlier ones is on its way any more.
+  void restore_group(int group, uint64_t epoch, Instant now);
+  // The group stays away; with the last one, as with retire_instance, all requests end with
+  // `error`, and no more are taken.
+  void retire_group(int group, const Error& error, Instant now);
+  void retire_instance(const Error& error, Instant now);
+  // Batches wait for an expert rank that is being restarted: no reason to call them stuck.
+  void on_expert_rank(bool up, Instant now);
   // Words about who waits for whom, for the message about a batch without answer.
   void on_stuck(std::function<std::string()> describe) { describe_ = std::move(describe); }
+  // What happens to the group of such a batch; without it the group is retired. Called with the
+  // scheduler's lock held.
+  void on_group_stuck(std::function<void(int group, const std::string& why)> give_up) {
+    give_up_ = std::move(give_up);
+  }
+  // Called before a group's first batch of an epoch, with each of its devices: nothing that was
+  // sent there earlier may become visible later (Link::fence).
+  void on_rejoin(std::function<void(int device)> fence) { fence_ = std::move(fence); }
+  // Takes no requests, or takes them again.
+  void drain(bool on);
+  bool draining() const;
+  bool drained() const;
+  // Every live batch and its requests, a line each: for crash reports.
+  std::string in_flight() const;
 
   int do_work(Instant now) override;
   Instant wake_at() const override;
@@ -49,13 +76,21 @@ class Scheduler final : public Agent {
     Instant arrived, started;
     Instant covered;  // up to here its time is in `times`
     RequestTimes times;
+    int fruitless = 0;  // groups lost since its last token
   };
   struct Flight {        // a batch on a stage of a group
     uint64_t batch = 0;  // last number used on this stage
     uint64_t trace_id = 0;
     Instant sent;
+    Instant watched;  // the watchdog counts from here
     const BatchPlan* plan = nullptr;
     bool running = false;
+  };
+  enum class GroupState : uint8_t { up, fencing, lost, retired };
+  struct Group {
+    uint64_t epoch = 1;
+    GroupState state = GroupState::up;
+    Instant fenced{0};  // fencing: when it was announced last
   };
   struct Event {
     Engine::OnToken on_token;
@@ -75,7 +110,12 @@ class Scheduler final : public Agent {
   void watch(Instant now);
   void fail_sequences(const std::vector<uint64_t>& sequences, const Error& error, Instant now);
   void give_up(int group, const Error& error, Instant now);
-  void lose(int group, const Error& error, Instant now);
+  int lose(int group, const std::string& cause, Instant now);
+  void retire(int group, const Error& error, Instant now);
+  int rejoin(Instant now);
+  void abandon_unwanted();
+  bool fenced(int group) const;
+  void announce(int group, Instant now);
   Status validate(const EngineRequest& request) const;
 
   const Geometry geometry_;
@@ -85,19 +125,25 @@ class Scheduler final : public Agent {
   const std::vector<int> eos_ids_;
   const AttentionLayout attention_layout_;
   const FrontLayout layout_;
-  const uint64_t epoch_ = 1;
   std::unique_ptr<Port> port_;
   Tracer tracer_;
+  const ExpertLayout expert_layout_;
   std::function<std::string()> describe_;
+  std::function<void(int, const std::string&)> give_up_;
+  std::function<void(int)> fence_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::unique_ptr<SchedulerPolicy> policy_;
   std::unordered_map<uint64_t, Live> live_;
   std::deque<uint64_t> entering_;  // in the front's hands, by arrival (priced kernels)
   std::vector<Flight> flights_;    // [D·R]
-  std::vector<uint8_t> lost_;      // [D]
-  std::optional<Error> fault_;     // nothing can be served any more
-  std::vector<Event> events_;      // to be delivered once the mutex is free
+  std::vector<Group> groups_;      // [D]
+  int experts_away_ = 0;           // expert ranks that are being restarted
+  uint64_t fences_ = 0;            // announced so far
+  bool draining_ = false;
+  bool cancelled_ = false;      // since abandon_unwanted() looked
+  std::optional<Error> fault_;  // nothing can be served any more
+  std::vector<Event> events_;   // to be delivered once the mutex is free
   uint64_t next_handle_ = 1;
   uint64_t next_trace_id_ = 1;
   Instant last_watch_{0};

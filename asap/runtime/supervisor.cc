@@ -1,18 +1,15 @@
 #include "asap/runtime/supervisor.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <spdlog/spdlog.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
-#include <cstring>
-#include <thread>
+#include <algorithm>
+#include <chrono>
 
+#include "asap/policy/restart.h"
 #include "asap/runtime/clock.h"
+#include "asap/runtime/crash_report.h"
+#include "asap/runtime/worker_process.h"
 #include "asap/transport/shared_memory.h"
 
 namespace asap {
@@ -20,61 +17,92 @@ namespace asap {
 namespace {
 
 constexpr Duration kStopGrace = Duration::seconds(2);
+// Between two looks at the workers. One that is longer by far was ours: then nobody else is late.
+constexpr Duration kLook = Duration::millis(2);
+constexpr Duration kLongLook = Duration::millis(500);
+constexpr size_t kRecent = 32;  // events kept for status()
 
 void nap(Duration duration) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(duration.ns));
 }
 
-// The command line says what the process is; ps and top show it.
-std::vector<std::string> worker_arguments(const Geometry& g, int device) {
-  if (device < expert_device(g, 0)) {
-    const int index = device - 1;
-    return {"asap",      "worker",
-            "--role",    "attention",
-            "--group",   std::to_string(index / g.ranks),
-            "--tp-rank", std::to_string(index % g.ranks)};
-  }
-  return {"asap", "worker",     "--role",
-          "moe",  "--moe-rank", std::to_string(device - expert_device(g, 0))};
-}
-
-std::string describe_exit(int status) {
-  if (WIFSIGNALED(status)) {
-    return fmt::format("was killed by signal {} ({})", WTERMSIG(status),
-                       strsignal(WTERMSIG(status)));
-  }
-  return fmt::format("exited with code {}", WEXITSTATUS(status));
+double unix_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
 
-struct Supervisor::Worker {
-  std::atomic<pid_t> pid{0};
-  std::atomic<bool> dead{false};
-  bool reported = false;
-  std::string how;  // once dead
+struct Supervisor::Unit {
+  enum class State : uint8_t { starting, up, fencing, waiting, retired };
+  struct Member {
+    int device = 0;
+    WorkerProcess process;
+    // Of each thread: its beats and when they last grew.
+    uint64_t beats[kAgentsPerDevice] = {};
+    Instant grew[kAgentsPerDevice];
+  };
+
+  explicit Unit(const RestartLimits& limits) : policy(limits) {}
+
+  bool group = true;
+  int index = 0;  // of the group or expert rank
+  std::vector<Member> members;
+  State state = State::starting;
+  uint64_t epoch = 1;
+  RestartPolicy policy;
+  bool lost = false;  // the scheduler knows that it is away
+  Instant noticed;    // the loss
+  Instant retry;      // waiting: when to start
+  int restarts = 0;
+  std::string who, cause;  // of the last death
+  RecoveryEvent event;
 };
+
+Supervisor::Supervisor() = default;
 
 Result<std::unique_ptr<Supervisor>> Supervisor::start(const EngineConfig& config,
                                                       const EnginePlan& plan,
                                                       const Platform& platform, bool progress,
                                                       const std::function<bool()>& interrupted) {
   std::unique_ptr<Supervisor> out(new Supervisor);
+  ASAP_TRY(out->open(config, plan, platform));
+  ASAP_TRY(out->wait_ready(progress, interrupted));
+  return out;
+}
+
+Status Supervisor::open(const EngineConfig& config, const EnginePlan& plan,
+                        const Platform& platform) {
   const Geometry& g = plan.geometry;
-  out->plan_ = plan;
-  ASAP_ASSIGN(out->control_, Control::create(config, g));
+  plan_ = plan;
+  watchdog_ = Duration::seconds(config.watchdog_timeout_s);
+  // In lockstep everybody waits for everybody, and a blocking link for whoever died in a handshake.
+  recovers_ = !g.lockstep && config.link != "p2p";
+  max_restarts_ = recovers_ ? config.max_restarts : 0;
+  restart_window_s_ = config.restart_window_s;
+  keep_log_tail();
+  ASAP_ASSIGN(crash_dir_, crash_folder(config.crash_dir));
+  ASAP_ASSIGN(control_, Control::create(config, g));
   for (int device = 0; device < g.devices(); ++device) {
     ASAP_ASSIGN(const int fd,
                 create_shared_memory("asap-" + device_name(g, device), window_bytes(g, device)));
-    out->window_fds_.push_back(fd);
+    window_fds_.push_back(fd);
   }
-  ASAP_ASSIGN(out->link_, platform.make_process_link(config.link, g, out->window_fds_));
-  out->workers_.resize(static_cast<size_t>(g.devices()));
-  for (int device = 1; device < g.devices(); ++device) {
-    if (host_device(g, device) == device) ASAP_TRY(out->spawn(device));
+  ASAP_ASSIGN(link_, platform.make_process_link(config.link, g, window_fds_));
+  const RestartLimits limits{.max_restarts = max_restarts_,
+                             .window = Duration::seconds(restart_window_s_)};
+  for (int i = 0; i < g.groups + (g.lockstep ? 0 : g.expert_ranks); ++i) {
+    auto unit = std::make_unique<Unit>(limits);
+    unit->group = i < g.groups;
+    unit->index = unit->group ? i : i - g.groups;
+    unit->members = std::vector<Unit::Member>(static_cast<size_t>(unit->group ? g.ranks : 1));
+    for (size_t t = 0; t < unit->members.size(); ++t) {
+      unit->members[t].device =
+          unit->group ? attention_device(g, i, static_cast<int>(t)) : expert_device(g, unit->index);
+    }
+    ASAP_TRY(spawn(*unit, monotonic_now()));
+    units_.push_back(std::move(unit));
   }
-  ASAP_TRY(out->wait_ready(progress, interrupted));
-  return out;
+  return {};
 }
 
 Supervisor::~Supervisor() {
@@ -83,63 +111,69 @@ Supervisor::~Supervisor() {
   for (const int fd : window_fds_) close(fd);
 }
 
-// Descriptors go to fixed numbers in the child. They are first copied above that range, so that no
-// copy overwrites one that is still to be copied.
-Status Supervisor::spawn(int device) {
+Supervisor::Unit& Supervisor::unit_of(int device) const {
   const Geometry& g = plan_.geometry;
-  const int above = kFirstWindowFd + g.devices() + 1;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  std::vector<int> copies;
-  const auto give = [&](int fd, int as) {
-    copies.push_back(fcntl(fd, F_DUPFD_CLOEXEC, above));
-    posix_spawn_file_actions_adddup2(&actions, copies.back(), as);
-  };
-  give(control_->fd(), kControlFd);
-  for (int i = 0; i < g.devices(); ++i) {
-    give(window_fds_[static_cast<size_t>(i)], kFirstWindowFd + i);
+  const int host = host_device(g, device);
+  const bool group = host < expert_device(g, 0);
+  return *units_[static_cast<size_t>(group ? (host - 1) / g.ranks
+                                           : g.groups + host - expert_device(g, 0))];
+}
+
+uint64_t Supervisor::group_epoch(int group) const {
+  const std::lock_guard lock(mutex_);
+  return units_[static_cast<size_t>(group)]->epoch;
+}
+
+Status Supervisor::spawn(Unit& unit, Instant now) {
+  unit.state = Unit::State::starting;
+  for (Unit::Member& member : unit.members) {
+    WorkerSlot& slot = control_->worker(member.device);
+    slot.state.store(static_cast<uint32_t>(WorkerState::starting));
+    slot.epoch.store(unit.epoch);
+    slot.layers_done.store(0);
+    slot.error.write("");
+    slot.waiting.write("");
+    for (Heartbeat& heart : slot.hearts) heart.beats.store(0);
+    std::fill(std::begin(member.beats), std::end(member.beats), 0);
+    std::fill(std::begin(member.grew), std::end(member.grew), now);
+    ASAP_TRY(member.process.spawn(plan_.geometry, member.device, control_->fd(), window_fds_));
   }
-  std::vector<std::string> arguments = worker_arguments(g, device);
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  for (const int fd : copies) close(fd);
-  if (error != 0) {
-    return fail(Code::internal, "cannot start {}: {}", device_name(g, device),
-                std::strerror(error));
-  }
-  workers_[static_cast<size_t>(device)] = std::make_unique<Worker>();
-  workers_[static_cast<size_t>(device)]->pid = pid;
   return {};
 }
 
 Status Supervisor::wait_ready(bool progress, const std::function<bool()>& interrupted) {
   const Geometry& g = plan_.geometry;
-  Instant last_report = monotonic_now();
+  const Instant begin = monotonic_now();
+  Instant last_report = begin;
   while (true) {
-    int ready = 0;
     for (int device = 1; device < g.devices(); ++device) {
-      WorkerSlot& slot = control_->worker(device);
-      const auto state = static_cast<WorkerState>(slot.state.load());
-      if (state == WorkerState::failed) {
+      const WorkerSlot& slot = control_->worker(device);
+      if (static_cast<WorkerState>(slot.state.load()) == WorkerState::failed) {
         return fail(Code::invalid, "{}: {}", device_name(g, device), slot.error.read());
       }
-      ready += state == WorkerState::ready ? 1 : 0;
     }
-    if (ready == g.devices() - 1) return {};
-    const std::vector<WorkerDeath> deaths = poll();
-    if (!deaths.empty()) {
-      return fail(Code::unavailable, "{} while starting", deaths.front().what);
+    const Instant now = monotonic_now();
+    step(now);
+    bool all = true;
+    for (const auto& unit : units_) {
+      if (unit->state == Unit::State::retired) {
+        return fail(Code::unavailable, "{} {} while starting", unit->who, unit->cause);
+      }
+      all = all && unit->state == Unit::State::up;
+    }
+    if (all) {
+      if (progress) {
+        spdlog::info("all {} devices ready after {:.2f} s", g.devices() - 1,
+                     (now - begin).to_seconds());
+      }
+      return {};
     }
     if (interrupted()) return fail(Code::unavailable, "interrupted while starting");
-    if (progress && monotonic_now() - last_report > Duration::seconds(1)) {
-      last_report = monotonic_now();
+    if (progress && now - last_report > Duration::seconds(1)) {
+      last_report = now;
       report_progress();
     }
-    nap(Duration::millis(2));
+    nap(kLook);
   }
 }
 
@@ -154,26 +188,206 @@ void Supervisor::report_progress() const {
   spdlog::info("loading layers: {}", line);
 }
 
-std::vector<WorkerDeath> Supervisor::poll() {
-  std::vector<WorkerDeath> deaths;
-  for (size_t device = 1; device < workers_.size(); ++device) {
-    Worker* worker = workers_[device].get();
-    if (worker == nullptr || worker->dead) continue;
-    int status = 0;
-    if (waitpid(worker->pid, &status, WNOHANG) != worker->pid) continue;
-    worker->how = describe_exit(status);
-    worker->dead = true;
-    deaths.push_back(
-        {static_cast<int>(device),
-         fmt::format("{} (pid {}) {}", device_name(plan_.geometry, static_cast<int>(device)),
-                     worker->pid.load(), worker->how)});
+void Supervisor::watch(SupervisorEvents events) {
+  events_ = std::move(events);
+  thread_ = std::thread([this] { run(); });
+}
+
+// Workers are children of this thread and go with it, so it stops them before it ends.
+void Supervisor::run() {
+  while (!stopping_) {
+    step(monotonic_now());
+    nap(kLook);
   }
-  return deaths;
+  halt();
+}
+
+void Supervisor::stop() {
+  if (!thread_.joinable()) return halt();
+  stopping_ = true;
+  thread_.join();
+}
+
+void Supervisor::give_up(int group, const std::string& why) {
+  const std::lock_guard lock(requests_mutex_);
+  requests_.emplace_back(group, why);
+}
+
+void Supervisor::step(Instant now) {
+  std::vector<std::pair<int, std::string>> requests;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    requests.swap(requests_);
+  }
+  const std::lock_guard lock(mutex_);
+  if (last_step_ != Instant::never() && now - last_step_ > kLongLook) {
+    for (const auto& unit : units_) {
+      for (Unit::Member& member : unit->members) {
+        std::fill(std::begin(member.grew), std::end(member.grew), now);
+      }
+    }
+  }
+  last_step_ = now;
+  for (const auto& [group, why] : requests) {
+    Unit& unit = *units_[static_cast<size_t>(group)];
+    if (unit.state != Unit::State::up) continue;
+    fence(unit, device_name(plan_.geometry, unit.members[0].device), "got nowhere: " + why, now);
+  }
+  for (const auto& unit : units_) step(*unit, now);
+}
+
+void Supervisor::step(Unit& unit, Instant now) {
+  switch (unit.state) {
+    case Unit::State::starting:
+    case Unit::State::up: return look_after(unit, now);
+    case Unit::State::fencing: {
+      bool reaped = true;
+      for (Unit::Member& member : unit.members) reaped = member.process.ended() && reaped;
+      if (reaped) on_fenced(unit, now);
+      return;
+    }
+    case Unit::State::waiting: {
+      if (now < unit.retry) return;
+      ++unit.epoch;
+      ++unit.restarts;
+      const Status status = spawn(unit, now);
+      if (!status) fence(unit, unit.who, status.error().message, now);
+      return;
+    }
+    case Unit::State::retired: return;
+  }
+}
+
+// Of processes that run: whether all of them still do, and whether they have become ready.
+void Supervisor::look_after(Unit& unit, Instant now) {
+  bool ready = true;
+  for (Unit::Member& member : unit.members) {
+    const std::string name = device_name(plan_.geometry, member.device);
+    const WorkerSlot& slot = control_->worker(member.device);
+    const auto state = static_cast<WorkerState>(slot.state.load());
+    if (member.process.ended()) {
+      const std::string error = state == WorkerState::failed ? ": " + slot.error.read() : "";
+      return fence(unit, name,
+                   fmt::format("(pid {}) {}{}", member.process.pid(), member.process.how(), error),
+                   now);
+    }
+    const std::string still = stands_still(unit, member.device, now);
+    if (!still.empty()) {
+      return fence(unit, name, fmt::format("(pid {}) {}", member.process.pid(), still), now);
+    }
+    ready = ready && state == WorkerState::ready;
+  }
+  if (unit.state == Unit::State::starting && ready) on_ready(unit, now);
+}
+
+// Why a worker is taken for hung; "": it is not.
+std::string Supervisor::stands_still(Unit& unit, int device, Instant now) {
+  const auto member = std::find_if(unit.members.begin(), unit.members.end(),
+                                   [&](const auto& m) { return m.device == device; });
+  const WorkerSlot& slot = control_->worker(device);
+  for (size_t thread = 0; thread < std::size(slot.hearts); ++thread) {
+    const uint64_t beats = slot.hearts[thread].beats.load(std::memory_order_relaxed);
+    const bool started = beats != 0 || thread == 0;  // the first one beats from the start
+    if (beats != member->beats[thread] || !started) {
+      member->beats[thread] = beats;
+      member->grew[thread] = now;
+    } else if (now - member->grew[thread] > watchdog_) {
+      return fmt::format("showed no sign of life for {:.1f} s (--watchdog-timeout)",
+                         (now - member->grew[thread]).to_seconds());
+    }
+  }
+  return "";
+}
+
+// Stops the unit for good: once its processes are reaped, nothing of this epoch can be written.
+void Supervisor::fence(Unit& unit, const std::string& who, const std::string& cause, Instant now) {
+  for (Unit::Member& member : unit.members) member.process.kill();
+  unit.state = Unit::State::fencing;
+  unit.who = who;
+  unit.cause = cause;
+  spdlog::error("{} {}; epoch {} of {} ends", who, cause, unit.epoch,
+                unit.group ? fmt::format("group {}", unit.index) : "it");
+  if (unit.lost) return;  // while it was being restarted
+  unit.lost = true;
+  unit.noticed = now;
+  unit.event = {unix_now(), who, cause, 0, -1, 0};
+  if (unit.group && events_.group_lost) {
+    unit.event.requests = events_.group_lost(unit.index, who + " " + cause);
+  } else if (!unit.group && events_.expert_rank) {
+    events_.expert_rank(false);
+  }
+}
+
+void Supervisor::on_fenced(Unit& unit, Instant now) {
+  const auto retry = unit.policy.on_death(now);
+  report(unit);
+  if (!retry) return retire(unit);
+  unit.state = Unit::State::waiting;
+  unit.retry = *retry;
+  if (*retry > now) {
+    spdlog::warn("{} died {} times in a while: it is started again in {:.1f} s", unit.who,
+                 unit.policy.deaths(), (*retry - now).to_seconds());
+  }
+}
+
+void Supervisor::on_ready(Unit& unit, Instant now) {
+  unit.state = Unit::State::up;
+  unit.policy.on_ready(now);
+  if (!unit.lost) return;
+  unit.lost = false;
+  unit.event.epoch = unit.epoch;
+  unit.event.seconds = (now - unit.noticed).to_seconds();
+  ++totals_.recoveries;
+  totals_.requests_rerun += unit.event.requests;
+  totals_.recent.push_back(unit.event);
+  if (totals_.recent.size() > kRecent) totals_.recent.erase(totals_.recent.begin());
+  spdlog::info("recovered {} in {:.2f} s, epoch {}, {}", unit.who, unit.event.seconds, unit.epoch,
+               unit.group ? fmt::format("{} requests re-run", unit.event.requests)
+                          : "its items in flight served again");
+  if (unit.group && events_.group_back) events_.group_back(unit.index, unit.epoch);
+  if (!unit.group && events_.expert_rank) events_.expert_rank(true);
+}
+
+void Supervisor::retire(Unit& unit) {
+  unit.state = Unit::State::retired;
+  totals_.recent.push_back(unit.event);
+  if (totals_.recent.size() > kRecent) totals_.recent.erase(totals_.recent.begin());
+  std::string why = unit.who + " " + unit.cause;
+  if (!recovers_) {
+    why += plan_.geometry.lockstep ? "; in lockstep the other groups wait for it"
+                                   : "; --link p2p does not recover";
+  } else if (max_restarts_ > 0) {
+    why += fmt::format("; it died {} times within {} s (--max-restarts)", unit.policy.deaths(),
+                       restart_window_s_);
+  }
+  spdlog::error("{}; {} stays out of service", why,
+                unit.group ? fmt::format("group {}", unit.index) : "it");
+  const Error error{Code::unavailable, why + "; the instance cannot serve: restart it"};
+  if (unit.group && events_.group_retired) events_.group_retired(unit.index, error);
+  if (!unit.group && events_.expert_rank_retired) events_.expert_rank_retired(error);
+}
+
+void Supervisor::report(const Unit& unit) {
+  CrashFacts facts{unit.who, unit.cause, unit.epoch, unit.policy.deaths(), "", {}};
+  if (events_.in_flight) facts.in_flight = events_.in_flight();
+  facts.pids.resize(static_cast<size_t>(plan_.geometry.devices()));
+  for (const auto& each : units_) {
+    for (const Unit::Member& member : each->members) {
+      facts.pids[static_cast<size_t>(member.device)] = member.process.pid();
+    }
+  }
+  const auto path = write_crash_report(crash_dir_, facts, *control_, window_fds_);
+  if (path) {
+    spdlog::info("crash report: {}", *path);
+  } else {
+    spdlog::warn("no crash report: {}", path.error().message);
+  }
 }
 
 std::vector<PeerStatus> Supervisor::peers() const {
+  const std::lock_guard lock(mutex_);
   const Geometry& g = plan_.geometry;
-  static constexpr const char* kStates[] = {"starting", "loading", "ready", "dead"};
+  static constexpr const char* kStates[] = {"starting", "loading", "ready", "failed"};
   std::vector<PeerStatus> out;
   for (int device = 1; device < g.devices(); ++device) {
     PeerStatus peer;
@@ -185,13 +399,53 @@ std::vector<PeerStatus> Supervisor::peers() const {
     } else {
       peer.moe_rank = device - expert_device(g, 0);
     }
-    const Worker* worker = workers_[static_cast<size_t>(host_device(g, device))].get();
-    if (worker == nullptr) continue;
-    peer.pid = worker->pid;
-    peer.epoch = 1;
-    peer.state = worker->dead ? "dead" : kStates[control_->worker(device).state.load() & 3];
+    const Unit& unit = unit_of(device);
+    for (const Unit::Member& member : unit.members) {
+      if (member.device == host_device(g, device)) peer.pid = member.process.pid();
+    }
+    peer.epoch = unit.epoch;
+    peer.restarts = unit.restarts;
+    peer.last_death = unit.cause.empty() ? "" : unit.who + " " + unit.cause;
+    const bool runs = unit.state == Unit::State::starting || unit.state == Unit::State::up;
+    peer.state = unit.state == Unit::State::retired
+                     ? "retired"
+                     : (runs ? kStates[control_->worker(device).state.load() & 3] : "dead");
     out.push_back(peer);
   }
+  return out;
+}
+
+FaultStatus Supervisor::status() const {
+  const std::lock_guard lock(mutex_);
+  const Geometry& g = plan_.geometry;
+  FaultStatus out = totals_;
+  out.groups = g.groups;
+  out.expert_ranks = g.expert_ranks;
+  bool retired = false;
+  int groups_left = 0;
+  bool failed = false;
+  for (const auto& unit : units_) {
+    const bool gone = unit->state == Unit::State::retired;
+    const bool up = unit->state == Unit::State::up;
+    retired = retired || gone;
+    if (unit->group) {
+      groups_left += gone ? 0 : 1;
+      out.groups_up += up ? 1 : 0;
+    } else {
+      out.expert_ranks_up += up ? 1 : 0;
+    }
+    failed = failed || (gone && (!unit->group || g.lockstep));
+    if (up) continue;
+    out.reason += fmt::format("{}{} {}{}", out.reason.empty() ? "" : "; ", unit->who, unit->cause,
+                              gone ? ", it stays out of service" : ", it is being restarted");
+    if (gone && g.lockstep) out.reason += "; in lockstep the other groups wait for it";
+  }
+  if (g.lockstep) out.expert_ranks_up = out.groups_up * g.ranks;
+  const bool all = out.groups_up == g.groups && out.expert_ranks_up == g.expert_ranks;
+  out.state = failed || groups_left == 0 ? "failed"
+              : retired                  ? "degraded"
+              : all                      ? "serving"
+                                         : "recovering";
   return out;
 }
 
@@ -207,15 +461,16 @@ std::string Supervisor::waiting_for() const {
   return out;
 }
 
-void Supervisor::stop() {
+void Supervisor::halt() {
   if (control_ == nullptr) return;
   control_->stop().store(1);
+  const std::lock_guard lock(mutex_);
   const auto alive = [&] {
-    poll();
-    for (const auto& worker : workers_) {
-      if (worker != nullptr && !worker->dead) return true;
+    bool any = false;
+    for (const auto& unit : units_) {
+      for (Unit::Member& member : unit->members) any = !member.process.ended() || any;
     }
-    return false;
+    return any;
   };
   const Instant deadline = monotonic_now() + kStopGrace;
   while (alive() && monotonic_now() < deadline) {
@@ -224,8 +479,8 @@ void Supervisor::stop() {
     }
     nap(Duration::millis(2));
   }
-  for (const auto& worker : workers_) {
-    if (worker != nullptr && !worker->dead) kill(worker->pid, SIGKILL);
+  for (const auto& unit : units_) {
+    for (Unit::Member& member : unit->members) member.process.kill();
   }
   while (alive()) nap(Duration::millis(1));
 }

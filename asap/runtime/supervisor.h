@@ -1,13 +1,23 @@
 // Supervisor: starts one worker process per device (in lockstep: per pair of attention and expert
-// rank), watches them, and stops them. It owns the
-// shared memory of the instance; as memfds, it vanishes with the last process however that dies.
+// rank), watches them, starts those again that die or hang, and stops them. It owns the shared
+// memory of the instance; as memfds, it vanishes with the last process however that dies.
+//
+// Recovery has one unit and one rule. A unit is what loses its state together: an attention group
+// (its ranks share a KV cache) or an expert rank. When a process of a unit ends, or shows no sign
+// of life within the watchdog's time, the unit is fenced: all its processes are killed and reaped,
+// so that nothing of them can write any more. Then it is started again with the next epoch; peers
+// accept nothing of an earlier one (wire/layout.h). Windows are the front's memory and stay.
+//
+//   starting -> up -> fencing -> waiting -> starting ...     all ready; a death; reaped; time to
+//   try
+//                        `-----> retired                     died too often (policy/restart.h)
 #pragma once
-
-#include <sys/types.h>
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "asap/base/result.h"
@@ -17,46 +27,89 @@
 
 namespace asap {
 
-// A worker that ended while it was needed.
-struct WorkerDeath {
-  int device = 0;
-  std::string what;  // "moe e1 (pid 123) was killed by signal 9"
+// What the scheduler has to know; called on the supervisor's thread. None may call back.
+struct SupervisorEvents {
+  // At notice. How many requests are run again.
+  std::function<int(int group, const std::string& cause)> group_lost;
+  // All its ranks are ready at `epoch`.
+  std::function<void(int group, uint64_t epoch)> group_back;
+  std::function<void(int group, const Error& error)> group_retired;
+  std::function<void(bool up)> expert_rank;  // an expert rank is being restarted, or is back
+  std::function<void(const Error& error)> expert_rank_retired;
+  std::function<std::string()> in_flight;  // for crash reports
 };
 
 class Supervisor {
  public:
   // Creates control block and windows, spawns the workers and waits until all are ready, printing
-  // progress on stderr if `progress`. `interrupted` is asked about ten times a second; true gives
-  // the start-up up. Errors: a worker's own message (bad model, no memory), or who did not become
-  // ready.
+  // progress on stderr if `progress`; those that die meanwhile are started again. `interrupted` is
+  // asked about every other millisecond; true gives the start-up up. Errors: a worker's own message
+  // (bad model, no memory), or who died too often.
   static Result<std::unique_ptr<Supervisor>> start(const EngineConfig& config,
                                                    const EnginePlan& plan, const Platform& platform,
                                                    bool progress,
                                                    const std::function<bool()>& interrupted);
-  ~Supervisor();  // stops the workers: asks, then kills after two seconds
+  ~Supervisor();  // stops
 
   Link& link() { return *link_; }
   Control& control() { return *control_; }
-  // Workers that died since the last call. One thread.
-  std::vector<WorkerDeath> poll();
+  // Of a group: what start() has reached.
+  uint64_t group_epoch(int group) const;
+  // Watches the workers on a thread of its own from now on. Once.
+  void watch(SupervisorEvents events);
+  // Stops the workers: asks, then kills after two seconds. No event comes after it.
+  void stop();
+  // Any thread: a group got nowhere for too long, whoever is to blame. Takes no lock that is held
+  // while an event is delivered.
+  void give_up(int group, const std::string& why);
+
+  // Any thread.
   std::vector<PeerStatus> peers() const;
+  FaultStatus status() const;
   // What every live worker says it waits for; lines for a log.
   std::string waiting_for() const;
 
  private:
-  struct Worker;
-  Supervisor() = default;
-  Status spawn(int device);
+  struct Unit;
+  Supervisor();
+  Status open(const EngineConfig& config, const EnginePlan& plan, const Platform& platform);
+  Status spawn(Unit& unit, Instant now);
   Status wait_ready(bool progress, const std::function<bool()>& interrupted);
   void report_progress() const;
-  void stop();
+  void run();
+  void halt();
+
+  void step(Instant now);
+  void step(Unit& unit, Instant now);
+  void look_after(Unit& unit, Instant now);
+  void fence(Unit& unit, const std::string& who, const std::string& cause, Instant now);
+  void on_fenced(Unit& unit, Instant now);
+  void on_ready(Unit& unit, Instant now);
+  void retire(Unit& unit);
+  void report(const Unit& unit);
+  std::string stands_still(Unit& unit, int device, Instant now);
+  Unit& unit_of(int device) const;
 
   EnginePlan plan_;
+  Duration watchdog_;
+  bool recovers_ = true;
+  int max_restarts_ = 0, restart_window_s_ = 0;
+  std::string crash_dir_;
   std::unique_ptr<Control> control_;
   std::vector<int> window_fds_;  // [devices]
   std::unique_ptr<Link> link_;
-  // [devices], null for the front and for a rank that another one's process runs.
-  std::vector<std::unique_ptr<Worker>> workers_;
+  SupervisorEvents events_;
+  std::thread thread_;
+  std::atomic<bool> stopping_{false};
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::unique_ptr<Unit>>
+      units_;  // groups, then expert ranks where they are on their own
+  Instant last_step_ = Instant::never();
+  FaultStatus totals_;  // recoveries, requests, recent
+
+  std::mutex requests_mutex_;                          // guards what follows
+  std::vector<std::pair<int, std::string>> requests_;  // give_up(): group, why
 };
 
 }  // namespace asap

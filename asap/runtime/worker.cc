@@ -3,7 +3,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <optional>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -20,6 +23,22 @@ namespace asap {
 
 namespace {
 
+// A heart that beats while there is no agent yet: a process that is stopped shows, one that reads a
+// large checkpoint does not.
+class LoadingHeart {
+ public:
+  explicit LoadingHeart(std::atomic<uint64_t>& beats)
+      : thread_([&beats](const std::stop_token& stop) {
+          while (!stop.stop_requested()) {
+            beats.fetch_add(1, std::memory_order_relaxed);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 // What every role needs before it loads its shard.
 struct Device {
   std::unique_ptr<Control> control;
@@ -31,6 +50,7 @@ struct Device {
   std::unique_ptr<Team> team;
   std::unique_ptr<Ops> ops;                    // null where kernels are priced
   std::vector<std::unique_ptr<Meter>> meters;  // one per thread
+  std::optional<LoadingHeart> heart;           // until it is ready
 
   bool priced() const { return config.ops == "priced"; }
   // Of stream `number`: one for all that share a thread.
@@ -45,6 +65,7 @@ struct Device {
   }
   WorkerSlot& slot() { return control->worker(index); }
   void set_state(WorkerState state) {
+    if (state != WorkerState::loading) heart.reset();
     for (const int device : {index, guest()}) {
       control->worker(device).state.store(static_cast<uint32_t>(state));
     }
@@ -85,6 +106,7 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
   std::vector<int> fds;
   for (int i = 0; i < g.devices(); ++i) fds.push_back(kFirstWindowFd + i);
   ASAP_ASSIGN(device->link, platform.make_process_link(device->config.link, g, fds));
+  device->link->doorbell(device->index).reset();
   if (device->priced()) {
     for (int i = 0; i < kAgentsPerDevice; ++i) {
       device->meters.push_back(make_sleep_meter(device->config.time_scale));
@@ -99,9 +121,11 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
   return {};
 }
 
-RunOptions run_options(Device& device, Agent& agent, int cpu) {
+// `thread`: its number in the worker.
+RunOptions run_options(Device& device, Agent& agent, int cpu, int thread = 0) {
   RunOptions options;
   options.spin = !device.plan.cores_short;
+  options.beats = &device.slot().hearts[thread].beats;
   options.cpus = device.cpus(cpu, 1);
   options.on_tick = [&device, &agent] { device.slot().waiting.write(agent.waiting_for()); };
   return options;
@@ -125,7 +149,7 @@ std::unique_ptr<AttentionAgent> make_attention(Device& device, const WorkerRole&
   }
   return std::make_unique<AttentionAgent>(g, device.spec, role.group, role.tp_rank,
                                           std::move(compute), device.link->attach(device.index),
-                                          device.tracer(0));
+                                          device.tracer(0), device.slot().epoch.load());
 }
 
 std::unique_ptr<ExpertRank> make_expert(Device& device, int rank, const Shards& shards) {
@@ -173,11 +197,11 @@ void run_expert(Device& device, const WorkerRole& role, const Shards& shards) {
                       2 * role.moe_rank;  // cores of the receive and send agents
   std::thread receive([&] {
     Agent* const agents[] = {&rank.receive()};
-    run_agents(agents, bell, stop, run_options(device, rank.receive(), streams));
+    run_agents(agents, bell, stop, run_options(device, rank.receive(), streams, 1));
   });
   std::thread send([&] {
     Agent* const agents[] = {&rank.send()};
-    RunOptions options = run_options(device, rank.send(), streams + 1);
+    RunOptions options = run_options(device, rank.send(), streams + 1, 2);
     options.on_tick = nullptr;
     run_agents(agents, rank.send_bell(), stop, options);
   });
@@ -226,6 +250,7 @@ Result<Shards> load_shards(Device& device, const WorkerRole& role) {
 
 Status load_and_run(Device& device, const WorkerRole& role) {
   device.set_state(WorkerState::loading);
+  device.heart.emplace(device.slot().hearts[0].beats);
   ASAP_ASSIGN(const Shards shards, load_shards(device, role));
   if (!role.attention) {
     run_expert(device, role, shards);
@@ -247,6 +272,10 @@ Status run_worker(const WorkerRole& role, const Platform& platform) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   Device device;
   ASAP_ASSIGN(device.control, Control::attach(kControlFd));
+  if (getppid() != device.control->front_pid()) {
+    return fail(Code::unavailable, "the front (pid {}) died while this worker started",
+                device.control->front_pid());
+  }
   Status status = open_device(role, platform, &device);
   if (status) status = load_and_run(device, role);
   if (!status && device.index > 0) {

@@ -22,6 +22,8 @@ struct Doorbell {
   uint32_t prepare();
   // Sleeps until a ring after prepare(), or the timeout.
   void sleep(uint32_t ticket, Duration timeout);
+  // A new owner: its predecessor may have died asleep.
+  void reset() { sleepers.store(0, std::memory_order_relaxed); }
   // Work was found after prepare(): do not sleep.
   void abandon() { sleepers.fetch_sub(1, std::memory_order_relaxed); }
 };

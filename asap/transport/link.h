@@ -39,6 +39,11 @@ class Link {
   // A port for an agent of `device`.
   virtual std::unique_ptr<Port> attach(int device) = 0;
   virtual Doorbell& doorbell(int device) = 0;
+  // The process of `device` is dead and reaped, or new and silent. After this call nothing that a
+  // predecessor had sent and that is not visible yet becomes visible; what others had sent to it
+  // before is visible. Where writes are made by the sender's own core, as between processes of a
+  // machine, that holds already.
+  virtual void fence(int device) { static_cast<void>(device); }
   // Makes messages visible whose time has come; the earliest time of those that wait (never() if
   // none).
   virtual Instant deliver(Instant now) = 0;

@@ -23,6 +23,7 @@ struct Window {
 struct Flight {
   Instant due;
   uint64_t order;  // ties: as sent
+  int from, device;
   std::byte* to;
   uint64_t flag;
   std::vector<std::byte> bytes;
@@ -55,15 +56,24 @@ class LoopLink final : public Link {
   Instant deliver(Instant now) override {
     now_ = now;
     while (!flights_.empty() && flights_.top().due <= now) {
-      const Flight& flight = flights_.top();
-      if (flight.bytes.empty()) {
-        store_flag(flight.to, flight.flag);
-      } else {
-        std::memcpy(flight.to, flight.bytes.data(), flight.bytes.size());
-      }
+      land(flights_.top());
       flights_.pop();
     }
     return flights_.empty() ? Instant::never() : flights_.top().due;
+  }
+
+  void fence(int device) override {
+    decltype(flights_) others;
+    for (; !flights_.empty(); flights_.pop()) {
+      const Flight& flight = flights_.top();
+      if (flight.from == device) continue;
+      if (flight.device == device) {
+        land(flight);
+      } else {
+        others.push(flight);
+      }
+    }
+    flights_.swap(others);
   }
 
   std::byte* at(int device, uint64_t offset, uint64_t bytes) {
@@ -84,6 +94,14 @@ class LoopLink final : public Link {
   }
 
  private:
+  static void land(const Flight& flight) {
+    if (flight.bytes.empty()) {
+      store_flag(flight.to, flight.flag);
+    } else {
+      std::memcpy(flight.to, flight.bytes.data(), flight.bytes.size());
+    }
+  }
+
   LoopOptions options_;
   Prng prng_;
   std::vector<Window> windows_;
@@ -105,7 +123,8 @@ class LoopPort final : public Port {
       return;
     }
     const auto* from = static_cast<const std::byte*>(data);
-    waiting_[static_cast<size_t>(device)].push_back({{}, 0, to, 0, {from, from + bytes}});
+    waiting_[static_cast<size_t>(device)].push_back(
+        {{}, 0, device_, device, to, 0, {from, from + bytes}});
   }
 
   void put_flag(int device, uint64_t offset, uint64_t value) override {
@@ -121,7 +140,7 @@ class LoopPort final : public Port {
       link_.fly(std::move(piece));
     }
     waiting_[static_cast<size_t>(device)].clear();
-    link_.fly({link_.now() + delay, 0, to, value, {}});
+    link_.fly({link_.now() + delay, 0, device_, device, to, value, {}});
   }
 
   std::byte* window() override { return link_.at(device_, 0, 0); }

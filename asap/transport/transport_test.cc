@@ -153,6 +153,33 @@ TEST(Verbs, CollectiveWaitsForEveryRank) {
   EXPECT_FALSE(group_ready(t1->window(), layout, layout.gather, 2, 1, flag));
 }
 
+TEST(LoopLink, AFenceLosesWhatTheDeadSentAndLandsWhatTheyWereSent) {
+  const Geometry g = small();
+  const auto link = make_link_loop(g, {.seed = 5, .max_delay = Duration::micros(50)});
+  const AttentionLayout layout(g);
+  const int dead = attention_device(g, 0, 0);
+  const int peer = attention_device(g, 0, 1);
+  auto from_dead = link->attach(dead);
+  auto from_peer = link->attach(peer);
+  const float part[4] = {1, 2, 3, 4};
+  link->deliver(Instant{1});
+  group_put(*from_dead, g, layout, layout.gather, {0, 0, 0, make_flag(1, 9)}, 1, part,
+            sizeof(part));
+  group_put(*from_peer, g, layout, layout.gather, {0, 1, 0, make_flag(1, 9)}, 0, part,
+            sizeof(part));
+  group_put(*from_peer, g, layout, layout.gather, {0, 1, 0, make_flag(1, 9)}, 1, part,
+            sizeof(part));
+  link->fence(dead);
+  const auto flag_at = [&](Port& at, int rank) {
+    return load_flag(at.window() + layout.gather.flag(layout.peer_slot(0, rank)));
+  };
+  EXPECT_EQ(flag_at(*from_dead, 1), make_flag(1, 9));
+  EXPECT_EQ(flag_at(*from_peer, 1), 0U);  // still on its way
+  EXPECT_EQ(link->deliver(Instant{1'000'000}), Instant::never());
+  EXPECT_EQ(flag_at(*from_peer, 1), make_flag(1, 9));
+  EXPECT_EQ(flag_at(*from_peer, 0), 0U);
+}
+
 TEST(Verbs, AHeaderThatContradictsItsFlagIsCaught) {
   const Geometry g = small();
   const Owned owned = shm_link(g);

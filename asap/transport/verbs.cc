@@ -79,6 +79,16 @@ DispatchView checked_view(const std::byte* payload, const Geometry& g, const Exp
 
 }  // namespace
 
+uint64_t dispatch_announced(const std::byte* window, const Geometry& g, const ExpertLayout& layout,
+                            int group, int stage) {
+  const uint64_t flag = load_flag(at(window, layout.dispatch.flag(layout.slot(group, stage, 0))));
+  for (int rank = 1; rank < g.ranks; ++rank) {
+    const int slot = layout.slot(group, stage, rank);
+    if (load_flag(at(window, layout.dispatch.flag(slot))) != flag) return 0;
+  }
+  return flag;
+}
+
 bool dispatch_recv(const std::byte* window, const Geometry& g, const ExpertLayout& layout,
                    int local_experts, const ItemId& expected, std::span<DispatchView> views) {
   const uint64_t flag = make_flag(expected.epoch, expected.seq);

@@ -48,6 +48,9 @@ struct DispatchView {
   const RowEntry* rows = nullptr;     // [header->rows]
   const std::byte* hidden = nullptr;  // [header->tokens, H]
 };
+// The flag that all T ranks of (group, stage) show; 0 while they differ.
+uint64_t dispatch_announced(const std::byte* window, const Geometry& g, const ExpertLayout& layout,
+                            int group, int stage);
 // dispatch_recv: whether all T ranks of (group, stage) have written item `seq`; fills views[T] if
 // so.
 bool dispatch_recv(const std::byte* window, const Geometry& g, const ExpertLayout& layout,

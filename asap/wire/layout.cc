@@ -44,6 +44,7 @@ ExpertLayout::ExpertLayout(const Geometry& g) : stages_(g.stages), ranks_(g.rank
   rows_at = counts_at + align(u(g.local_experts()) * sizeof(int32_t));
   tokens_at = rows_at + align(tokens * u(g.local_top_k()) * sizeof(RowEntry));
   dispatch = add("dispatch", tokens_at + tokens * g.row_bytes(), g.groups * g.stages * g.ranks);
+  fence = add("fence", 0, g.groups);
   add_rendezvous(g);
 }
 
@@ -57,6 +58,7 @@ AttentionLayout::AttentionLayout(const Geometry& g)
                     seqs * (sizeof(SequenceCommand) + u(g.max_seq_blocks) * sizeof(int32_t)) +
                     u(g.max_batch_tokens) * sizeof(int32_t),
                 g.stages);
+  abandon = add("abandon", 0, g.stages);
   gather = add("gather", slice * u(g.gather_width) * sizeof(float), peers);
   select = add("select", slice * u(g.index_topk) * sizeof(int32_t), peers);
   reduce = add("reduce", slice * u(g.hidden) * sizeof(float), peers);
@@ -71,11 +73,12 @@ AttentionLayout::AttentionLayout(const Geometry& g)
   add_rendezvous(g);
 }
 
-FrontLayout::FrontLayout(const Geometry& g) : stages_(g.stages) {
+FrontLayout::FrontLayout(const Geometry& g) : stages_(g.stages), expert_ranks_(g.expert_ranks) {
   entries_at = align(sizeof(ResultHeader));
   logits_at = entries_at + align(u(g.max_batch_seqs) * sizeof(ResultEntry));
   result =
       add("result", logits_at + u(g.logits_rows) * u(g.vocab) * sizeof(float), g.groups * g.stages);
+  fenced = add("fenced", 0, g.groups * g.expert_ranks);
   add_rendezvous(g);
 }
 

@@ -10,7 +10,9 @@
 //   likewise the others;
 //   - a command follows the result of the stage's previous batch;
 //   - enter(l+1) of a lockstep rank follows everybody's leave(l), sent after they had seen
-//   enter(l).
+//   enter(l);
+//   - a group that was restarted gets its first command once all expert ranks have let go of its
+//   last epoch (fence, fenced).
 #pragma once
 
 #include <atomic>
@@ -27,8 +29,17 @@ inline constexpr uint64_t kLine = 64;
 
 // The word of a flag. Epoch 0 and seq 0 never occur in a message, so zeroed memory means "nothing
 // yet".
+// Flags of one slot only grow: a later epoch is larger whatever its numbers are.
 constexpr uint64_t make_flag(uint64_t epoch, uint64_t seq) {
   return epoch << 48 | seq;
+}
+// Set in the flag of rank 0's gather: the batch ends here, in all ranks.
+inline constexpr uint64_t kAbandoned = uint64_t{1} << 47;
+constexpr uint64_t flag_epoch(uint64_t flag) {
+  return flag >> 48;
+}
+constexpr uint64_t flag_seq(uint64_t flag) {
+  return flag & ((uint64_t{1} << 48) - 1);
 }
 
 inline uint64_t load_flag(const std::byte* at) {
@@ -84,6 +95,8 @@ class ExpertLayout : public Layout {
   // states[tokens].
   Area dispatch;
   uint64_t counts_at, rows_at, tokens_at;  // offsets inside the payload
+  // [D] flags alone, from the front: the epoch of a group from which items are accepted.
+  Area fence;
 
  private:
   int stages_, ranks_;
@@ -96,7 +109,10 @@ class AttentionLayout : public Layout {
   int peer_slot(int stage, int rank) const { return stage * ranks_ + rank; }
   int expert_slot(int stage, int expert_rank) const { return stage * expert_ranks_ + expert_rank; }
   Area command;  // [stages] BatchCommand, from the front
-  Area gather;   // [stages·T] latents (or normed hidden states) of a peer's slice, float32
+  // [stages] flags alone, from the front to rank 0: the number of a batch that nobody wants any
+  // more.
+  Area abandon;
+  Area gather;  // [stages·T] latents (or normed hidden states) of a peer's slice, float32
   Area select;  // [stages·T] DSA selections of a peer's slice (one empty payload line without DSA)
   Area reduce;  // [stages·T] a peer's partial o_proj sums for this rank's slice, float32
   Area rows;    // [stages·T] final-norm rows of the sampled sequences that a peer owns
@@ -116,11 +132,15 @@ class FrontLayout : public Layout {
  public:
   explicit FrontLayout(const Geometry& g);
   int slot(int group, int stage) const { return group * stages_ + stage; }
+  int fenced_slot(int group, int expert_rank) const { return group * expert_ranks_ + expert_rank; }
   Area result;  // ResultHeader · ResultEntry[max_batch_seqs] · logits[logits_rows, V]
   uint64_t entries_at, logits_at;
+  // [D·E] flags alone, from the expert ranks: nothing of the group's earlier epochs is held or
+  // accepted any more.
+  Area fenced;
 
  private:
-  int stages_;
+  int stages_, expert_ranks_;
 };
 
 // Bytes of the window of `device`, and its rendezvous.

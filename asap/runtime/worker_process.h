@@ -1,0 +1,36 @@
+// WorkerProcess: one `asap worker` as its front sees it: started with the descriptors that it
+// needs, killed, reaped. Not thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "asap/base/result.h"
+#include "asap/wire/geometry.h"
+
+namespace asap {
+
+class WorkerProcess {
+ public:
+  // Starts the worker of `device` with the control block and all windows at the numbers where it
+  // looks for them (control.h). Error (internal): the system has no room for another process.
+  Status spawn(const Geometry& geometry, int device, int control_fd,
+               const std::vector<int>& window_fds);
+  // A stopped process dies of it, too.
+  void kill();
+  // Whether it has ended, and is reaped: nothing of it can write any more.
+  bool ended();
+  bool alive() const { return alive_; }
+  pid_t pid() const { return pid_; }  // of the last process
+  // "was killed by signal 9 (Killed)", once it has ended.
+  const std::string& how() const { return how_; }
+
+ private:
+  pid_t pid_ = 0;
+  bool alive_ = false;
+  std::string how_;
+};
+
+}  // namespace asap
