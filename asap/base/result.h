@@ -19,6 +19,7 @@ enum class Code {
   not_found,    // exit 3, HTTP 404: a named thing does not exist: a file, a model, a tensor
   unsupported,  // exit 4, HTTP 400: understood, but not implemented: an architecture, a dtype
   overloaded,   // exit 5, HTTP 429: no room now; try later
+  deadline,     // exit 5, HTTP 408: it could not start in the time that it was given
   unavailable,  // exit 6, HTTP 503: a peer died, is draining or did not answer in time
   internal,     // exit 1, HTTP 500: the operating system refused something we need
 };
@@ -26,6 +27,7 @@ enum class Code {
 struct Error {
   Code code = Code::internal;
   std::string message;
+  double retry_after_s = 0;  // overloaded: when to try again; 0: not known
 };
 
 template <typename T>

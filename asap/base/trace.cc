@@ -41,6 +41,12 @@ std::vector<TraceEvent> TraceRing::snapshot() const {
   std::vector<TraceEvent> out;
   out.reserve(held);
   for (uint64_t i = n - held; i < n; ++i) out.push_back(events()[i % capacity_]);
+  // What a writer at work has overwritten meanwhile, or is about to.
+  const uint64_t m = count();
+  if (m != n && m >= capacity_) {
+    const uint64_t torn = std::min(held, m - capacity_ + 1 - std::min(n - held, m - capacity_ + 1));
+    out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(torn));
+  }
   return out;
 }
 
@@ -69,7 +75,7 @@ void append_event(const TraceTrack& track, const TraceEvent& e, std::string* out
 
 }  // namespace
 
-std::string trace_json(std::span<const TraceTrack> tracks) {
+std::string trace_json(std::span<const TraceTrack> tracks, Instant since) {
   std::string out =
       "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
       "{\"name\":\"asap\",\"ph\":\"M\",\"pid\":0}";
@@ -82,18 +88,20 @@ std::string trace_json(std::span<const TraceTrack> tracks) {
                    "\"args\":{{\"name\":\"{}\"}}}}",
                    track.pid, track.process, track.pid, track.tid, track.thread);
     if (track.ring == nullptr) continue;
-    for (const TraceEvent& event : track.ring->snapshot()) append_event(track, event, &out);
+    for (const TraceEvent& event : track.ring->snapshot()) {
+      if (event.begin_ns >= since.ns) append_event(track, event, &out);
+    }
   }
   out += "\n]}\n";
   return out;
 }
 
-Status write_trace(const std::string& path, std::span<const TraceTrack> tracks) {
+Status write_trace(const std::string& path, std::span<const TraceTrack> tracks, Instant since) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (file == nullptr) {
     return fail(Code::invalid, "cannot write the trace file {}: {}", path, std::strerror(errno));
   }
-  const std::string text = trace_json(tracks);
+  const std::string text = trace_json(tracks, since);
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written) {
     return fail(Code::internal, "writing the trace file {} failed: {}", path, std::strerror(errno));

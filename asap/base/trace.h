@@ -63,7 +63,8 @@ class TraceRing {
     events()[n % capacity_] = event;
     count_.store(n + 1, std::memory_order_release);
   }
-  // The events still held, oldest first. Call while the writer is at rest.
+  // The events still held, oldest first. A writer in another process may be at work: what it
+  // overwrites meanwhile is left out. In this one it must be at rest.
   std::vector<TraceEvent> snapshot() const;
   uint64_t count() const { return count_.load(std::memory_order_acquire); }
 
@@ -83,8 +84,8 @@ struct TraceTrack {
 };
 
 // Chrome/Perfetto JSON ("traceEvents"): one track per ring, complete events named "batch/layer/op",
-// flow arrows from dispatch to combine.
-std::string trace_json(std::span<const TraceTrack> tracks);
-Status write_trace(const std::string& path, std::span<const TraceTrack> tracks);
+// flow arrows from dispatch to combine. Events that began before `since` are left out.
+std::string trace_json(std::span<const TraceTrack> tracks, Instant since = {});
+Status write_trace(const std::string& path, std::span<const TraceTrack> tracks, Instant since = {});
 
 }  // namespace asap

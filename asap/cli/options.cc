@@ -18,7 +18,8 @@ int exit_code(Code code) {
     case Code::invalid: return 2;
     case Code::not_found: return 3;
     case Code::unsupported: return 4;
-    case Code::overloaded: return 5;
+    case Code::overloaded:
+    case Code::deadline: return 5;
     case Code::unavailable: return 6;
     case Code::internal: return 1;
   }
@@ -110,6 +111,12 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
          "KV cache per group, tokens; 0: room for two of the longest sequences");
   option("--max-num-queued-reqs", config.max_num_queued_reqs,
          "Waiting requests; more are refused with 429");
+  option("--max-num-queued-tokens", config.max_num_queued_tokens,
+         "Their prompt tokens, likewise; 0: as 64 of the longest sequences for each group, -1: no "
+         "limit");
+  option("--max-queued-s", config.max_queued_s,
+         "Their work in seconds, at the speed that the instance shows under load, likewise; 0: no "
+         "limit");
   option("--threads-per-device", config.threads_per_device, "0: cores / devices, at least 1");
   option("--watchdog-timeout", config.watchdog_timeout_s,
          "Seconds without a sign of life after which a worker is killed and started again; longer "

@@ -20,8 +20,9 @@ AsynchronousPolicy::AsynchronousPolicy(const SchedulerLimits& limits)
   }
 }
 
-Status AsynchronousPolicy::admit(uint64_t sequence, int prompt, int max_tokens, Instant now) {
-  return batcher_.admit(sequence, prompt, max_tokens, now);
+Status AsynchronousPolicy::admit(uint64_t sequence, int prompt, int max_tokens, Instant now,
+                                 int priority) {
+  return batcher_.admit(sequence, prompt, max_tokens, now, priority);
 }
 
 bool AsynchronousPolicy::worth_starting(int group, Instant now) const {

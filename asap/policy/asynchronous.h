@@ -22,7 +22,7 @@ class AsynchronousPolicy final : public SchedulerPolicy {
  public:
   explicit AsynchronousPolicy(const SchedulerLimits& limits);
 
-  Status admit(uint64_t sequence, int prompt, int max_tokens, Instant now) override;
+  Status admit(uint64_t sequence, int prompt, int max_tokens, Instant now, int priority) override;
   const BatchPlan* next(Instant now) override;
   Instant wake_at() const override;
   void on_batch_done(int group, int stage) override;

@@ -36,8 +36,8 @@ class Batcher {
   explicit Batcher(const SchedulerLimits& limits);
 
   // As the book's.
-  Status admit(uint64_t id, int prompt, int max_tokens, Instant now) {
-    return book_.admit(id, prompt, max_tokens, now);
+  Status admit(uint64_t id, int prompt, int max_tokens, Instant now, int priority = 0) {
+    return book_.admit(id, prompt, max_tokens, now, priority);
   }
   // Fills `plan`, whose group and stage are set, and marks its sequences as running. No pieces:
   // none can run there now.

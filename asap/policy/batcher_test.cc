@@ -257,14 +257,14 @@ TEST(BatcherTest, RefusesWhatCannotFitOrWait) {
 
 TEST(BatcherDeathTest, ABatchEndsWithItsTokens) {
   AsynchronousPolicy policy(one_stage());
-  ASSERT_TRUE(policy.admit(1, 10, 2, Instant{}));
+  ASSERT_TRUE(policy.admit(1, 10, 2, Instant{}, 0));
   ASSERT_NE(policy.next(Instant{}), nullptr);
   EXPECT_DEATH(policy.on_batch_done(0, 0), "got no token");
 }
 
 TEST(BatcherDeathTest, NoTokenBeyondTheReservation) {
   AsynchronousPolicy policy(one_stage());
-  ASSERT_TRUE(policy.admit(1, 10, 1, Instant{}));
+  ASSERT_TRUE(policy.admit(1, 10, 1, Instant{}, 0));
   ASSERT_NE(policy.next(Instant{}), nullptr);
   EXPECT_DEATH(policy.on_sampled(1, false), "goes on after 1 output tokens");
 }

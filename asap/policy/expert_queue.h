@@ -42,6 +42,7 @@ class ExpertQueue {
   std::optional<Item> next(Instant now);
   // Takes another item of this layer to be served with it, where items are merged.
   std::optional<Item> next_of(int layer);
+  size_t ready() const { return ready_; }  // items that wait
   // Aborts if an invariant is broken (tests).
   void check() const;
 

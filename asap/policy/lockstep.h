@@ -24,8 +24,8 @@ class LockstepPolicy final : public SchedulerPolicy {
  public:
   explicit LockstepPolicy(const SchedulerLimits& limits);
 
-  Status admit(uint64_t sequence, int prompt, int max_tokens, Instant now) override {
-    return book_.admit(sequence, prompt, max_tokens, now);
+  Status admit(uint64_t sequence, int prompt, int max_tokens, Instant now, int priority) override {
+    return book_.admit(sequence, prompt, max_tokens, now, priority);
   }
   const BatchPlan* next(Instant now) override;
   Instant wake_at() const override;

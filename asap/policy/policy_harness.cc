@@ -13,7 +13,7 @@ PolicyHarness::PolicyHarness(const SchedulerLimits& limits)
     : limits_(limits), policy_(make_scheduler_policy(limits)) {}
 
 Status PolicyHarness::arrive(uint64_t id, int prompt, int max_tokens, Instant now) {
-  ASAP_TRY(policy_->admit(id, prompt, max_tokens, now));
+  ASAP_TRY(policy_->admit(id, prompt, max_tokens, now, 0));
   live_[id] = {prompt, max_tokens};
   return {};
 }

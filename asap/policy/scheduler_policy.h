@@ -31,7 +31,9 @@ class SchedulerPolicy {
 
   // A sequence arrives. Errors: overloaded (the queue is full), invalid (it can never fit a group's
   // KV cache).
-  virtual Status admit(uint64_t sequence, int prompt, int max_tokens, Instant now) = 0;
+  // `priority`: lower starts earlier.
+  virtual Status admit(uint64_t sequence, int prompt, int max_tokens, Instant now,
+                       int priority) = 0;
   // Starts a batch if one can start now, else null; call until null after every event. The plan
   // stays valid, and its stage taken, until on_batch_done or on_group_lost. In lockstep a batch
   // without pieces is run too: its group keeps step with the others.

@@ -33,7 +33,28 @@ SequenceBook::SequenceBook(const SchedulerLimits& limits)
   sequences_.reserve(sz(limits.max_queued) + sz(limits.groups) * sz(limits.max_batch_seqs));
 }
 
-Status SequenceBook::admit(uint64_t id, int prompt, int max_tokens, Instant now) {
+int64_t queue_key(const SchedulerLimits& limits, double cost, int priority, Instant now) {
+  const double penalty = limits.kappa_ns * cost;
+  return now.ns + Duration::seconds(priority).ns +
+         static_cast<int64_t>(std::min(penalty, kLargestPenaltyNs));
+}
+
+Status SequenceBook::check_room(int prompt) const {
+  if (queue_.size() >= sz(limits_.max_queued)) {
+    return fail(Code::overloaded,
+                "{} requests are waiting, the limit (--max-num-queued-reqs); try again later",
+                queue_.size());
+  }
+  if (!queue_.empty() && queue_.tokens() + prompt > limits_.max_queued_tokens) {
+    return fail(Code::overloaded,
+                "{} prompt tokens are waiting and {} more exceed the limit of {} "
+                "(--max-num-queued-tokens); try again later",
+                queue_.tokens(), prompt, limits_.max_queued_tokens);
+  }
+  return {};
+}
+
+Status SequenceBook::admit(uint64_t id, int prompt, int max_tokens, Instant now, int priority) {
   CHECK(prompt > 0 && max_tokens > 0 && !sequences_.contains(id), "sequence {}: {} + {} tokens", id,
         prompt, max_tokens);
   const int64_t need = int64_t{prompt} + max_tokens;
@@ -43,32 +64,23 @@ Status SequenceBook::admit(uint64_t id, int prompt, int max_tokens, Instant now)
                 "tokens; raise --kv-cache-tokens or ask for less",
                 prompt, max_tokens, int64_t{limits_.kv_blocks} * kKvBlockTokens);
   }
-  if (queue_.size() >= sz(limits_.max_queued)) {
-    return fail(Code::overloaded,
-                "{} requests are waiting, the limit (--max-num-queued-reqs); try again later",
-                queue_.size());
-  }
-  if (!queue_.empty() && queue_.tokens() + prompt > limits_.max_queued_tokens) {
-    return fail(Code::overloaded,
-                "{} prompt tokens are waiting and {} more exceed the limit of {}; try again later",
-                queue_.tokens(), prompt, limits_.max_queued_tokens);
-  }
-  insert(id, prompt, max_tokens, now);
+  ASAP_TRY(check_room(prompt));
+  insert(id, prompt, max_tokens, now, priority);
   return {};
 }
 
 void SequenceBook::requeue(uint64_t id, int prompt, int max_tokens, Instant arrival) {
   CHECK(prompt > 0 && max_tokens > 0 && !sequences_.contains(id), "sequence {}: {} + {} tokens", id,
         prompt, max_tokens);
-  insert(id, prompt, max_tokens, arrival);
+  insert(id, prompt, max_tokens, arrival, 0);
 }
 
-void SequenceBook::insert(uint64_t id, int prompt, int max_tokens, Instant arrival) {
+void SequenceBook::insert(uint64_t id, int prompt, int max_tokens, Instant arrival, int priority) {
   SequenceState& s = sequences_[id];
   s.id = id;
   s.arrival = arrival;
-  const double penalty = limits_.kappa_ns * limits_.cost.piece(prompt, 0);
-  s.key = arrival.ns + static_cast<int64_t>(std::min(penalty, kLargestPenaltyNs));
+  s.cost = limits_.cost.piece(prompt, 0);
+  s.key = queue_key(limits_, s.cost, priority, arrival);
   s.prompt = prompt;
   s.max_tokens = max_tokens;
   s.known = prompt;

@@ -17,6 +17,9 @@
 
 namespace asap {
 
+// Where a request stands in the queue: its arrival, later by its weighted cost and its priority.
+int64_t queue_key(const SchedulerLimits& limits, double cost, int priority, Instant now);
+
 class SequenceBook {
  public:
   struct Group {
@@ -31,7 +34,10 @@ class SequenceBook {
   explicit SequenceBook(const SchedulerLimits& limits);
 
   // Errors: overloaded (the queue is full), invalid (it can never fit a group's KV cache).
-  Status admit(uint64_t id, int prompt, int max_tokens, Instant now);
+  // Errors: overloaded, if the queue has no room for a prompt of so many tokens.
+  Status check_room(int prompt) const;
+  // A step of `priority` weighs as a second of waiting; lower starts earlier.
+  Status admit(uint64_t id, int prompt, int max_tokens, Instant now, int priority = 0);
   // A sequence that was admitted at `arrival` and lost its group waits again: what it has generated
   // belongs to its prompt now. No limit refuses it.
   void requeue(uint64_t id, int prompt, int max_tokens, Instant arrival);
@@ -61,7 +67,7 @@ class SequenceBook {
   void check() const;
 
  private:
-  void insert(uint64_t id, int prompt, int max_tokens, Instant arrival);
+  void insert(uint64_t id, int prompt, int max_tokens, Instant arrival, int priority);
   void leave(SequenceState& sequence);
   void check_group(int g) const;
 

@@ -12,6 +12,7 @@ struct SequenceState {
   uint64_t id = 0;
   Instant arrival;
   int64_t key = 0;       // place in the queue's order: arrival + kappa·cost, in nanoseconds
+  double cost = 0;       // of its prompt
   int prompt = 0;        // tokens
   int max_tokens = 0;    // output tokens, at most
   int known = 0;         // tokens known: the prompt and the sampled ones

@@ -24,12 +24,15 @@ class WaitQueue {
   bool empty() const { return order_.empty(); }
   SequenceState& at(size_t place) const { return *order_[place]; }
   int64_t tokens() const { return tokens_; }  // of all prompts
+  double cost() const { return cost_; }       // of all prompts
+  double cost_before(int64_t key) const;      // of those that start before one of that key
   Instant oldest() const { return oldest_; }  // arrival; never() if empty
   void check() const;
 
  private:
   std::vector<SequenceState*> order_;
   int64_t tokens_ = 0;
+  double cost_ = 0;
   Instant oldest_ = Instant::never();
 };
 

@@ -21,8 +21,9 @@ struct AttentionAgent::Stage {
   int moe_layer = 0;   // MoE layers passed in this batch
   StageBatch work;
   std::vector<SequenceCommand> commands;
-  std::vector<int32_t> blocks;   // block tables, one after another
-  std::vector<int32_t> tokens;   // [tokens]
+  std::vector<int32_t> blocks;  // block tables, one after another
+  std::vector<int32_t> tokens;  // [tokens]
+  std::vector<LogitBias> biases;
   std::vector<int32_t> sampled;  // batch row of each sampled sequence's last token
   bool abandoned = false;
   BatchTimes times{};
@@ -211,7 +212,8 @@ void AttentionAgent::read_command(Stage& stage) {
   const int least = geometry_.lockstep ? 0 : 1;
   CHECK(command.sequences >= least && command.sequences <= geometry_.max_batch_seqs &&
             command.tokens >= least && command.tokens <= geometry_.max_batch_tokens &&
-            command.blocks >= 0 && command.blocks <= command.sequences * geometry_.max_seq_blocks,
+            command.blocks >= 0 && command.blocks <= command.sequences * geometry_.max_seq_blocks &&
+            command.biases >= 0 && command.biases <= command.sequences * kMaxLogitBiases,
         "command of {} sequences, {} tokens, {} blocks exceeds the geometry", command.sequences,
         command.tokens, command.blocks);
   at += sizeof(command);
@@ -223,8 +225,10 @@ void AttentionAgent::read_command(Stage& stage) {
   read(stage.commands, command.sequences);
   read(stage.blocks, command.blocks);
   read(stage.tokens, command.tokens);
+  read(stage.biases, command.biases);
   stage.work.item.trace_id = command.trace_id;
   for (const int32_t token : stage.tokens) CHECK(token >= 0 && token < geometry_.vocab);
+  for (const LogitBias& b : stage.biases) CHECK(b.token >= 0 && b.token < geometry_.vocab);
 }
 
 void AttentionAgent::place_sequences(Stage& stage) {
@@ -236,6 +240,7 @@ void AttentionAgent::place_sequences(Stage& stage) {
   stage.sampled.clear();
   int row = 0;
   int block = 0;
+  int bias = 0;
   for (const SequenceCommand& c : stage.commands) {
     const int end = c.past + c.tokens;
     CHECK(c.past >= 0 && c.tokens > 0 && row + c.tokens <= work.tokens && c.blocks >= 0 &&
@@ -247,12 +252,15 @@ void AttentionAgent::place_sequences(Stage& stage) {
     work.pairs += static_cast<double>(c.tokens) * (c.tokens + 2.0 * c.past);
     row += c.tokens;
     block += c.blocks;
+    bias += c.biases;
+    CHECK(c.biases >= 0 && bias <= static_cast<int>(stage.biases.size()));
     if (c.sample != 0) stage.sampled.push_back(row - 1);
   }
   CHECK(row == work.tokens, "sequences of {} tokens in a batch of {}", row, work.tokens);
   work.commands = stage.commands;
   work.blocks = stage.blocks;
   work.ids = stage.tokens;
+  work.biases = stage.biases;
   work.sampled = stage.sampled;
 }
 

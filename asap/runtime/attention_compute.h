@@ -24,10 +24,11 @@ struct StageBatch {
   bool select = false;  // some token sees more than index_topk keys
   double pairs = 0;     // Σ new·(new + 2·past): what attention costs
   std::span<const SequenceCommand> commands;
-  std::span<const int32_t> blocks;   // KV block tables, one after another
-  std::span<const int32_t> ids;      // [tokens] token ids
-  std::span<const int32_t> sampled;  // batch rows whose logits are wanted
-  ItemId item;                       // this layer's expert work
+  std::span<const int32_t> blocks;    // KV block tables, one after another
+  std::span<const int32_t> ids;       // [tokens] token ids
+  std::span<const LogitBias> biases;  // of the sequences, one after another
+  std::span<const int32_t> sampled;   // batch rows whose logits are wanted
+  ItemId item;                        // this layer's expert work
   const std::byte* window = nullptr;
 };
 

@@ -67,6 +67,7 @@ AttentionRows::AttentionRows(const Geometry& geometry, int rank,
   head_rows_.resize(sz(geometry.max_batch_seqs) * hidden);
   logits_.resize(sz(geometry.max_batch_seqs) * sz(geometry.vocab));
   row_logits_.resize(sz(geometry.vocab));
+  cached_ids_.resize(sz(kv_blocks) * sz(kKvBlock));
   wire_.resize(slice * geometry.row_bytes());
   counts_.reserve(sz(geometry.local_experts()));
   next_.reserve(sz(geometry.local_experts()) + 1);
@@ -92,6 +93,7 @@ void AttentionRows::begin(const StageBatch& b) {
     row += c.tokens;
     table += c.blocks;
   }
+  for (size_t i = 0; i < stage.slots.size(); ++i) cached_ids_[sz(stage.slots[i])] = b.ids[i];
   rope_angles(rope_, spec_.rope.amplitude, stage.positions, stage.angles.data());
   rope_angles(index_rope_, spec_.index_rope.amplitude, stage.positions, stage.index_angles.data());
   stage.rows = {b.tokens,
@@ -293,7 +295,25 @@ void AttentionRows::sample(const StageBatch& b, int i, const SequenceCommand& c,
                 b.window + shard + sz(i) * sz(part.size()) * sizeof(float),
                 sz(part.size()) * sizeof(float));
   }
-  asap::sample(row_logits_, {c.temperature, c.seed, c.past + c.tokens, c.logprobs}, out);
+  const auto command = static_cast<size_t>(&c - b.commands.data());
+  size_t bias = 0;
+  for (size_t before = 0; before < command; ++before) bias += sz(b.commands[before].biases);
+  SampleParams params = sample_params(c);
+  params.biases = b.biases.subspan(bias, sz(c.biases));
+  if (params.penalises()) params.history = history(b, command);
+  asap::sample(row_logits_, params, out);
+}
+
+// The tokens of a sequence lie where its keys do, so they live and die with them.
+std::span<const int32_t> AttentionRows::history(const StageBatch& b, size_t command) {
+  const SequenceCommand& c = b.commands[command];
+  const int32_t* table = at(b).sequences[command].blocks;
+  history_.clear();
+  for (int position = 0; position < c.past + c.tokens; ++position) {
+    history_.push_back(
+        cached_ids_[sz(table[position / kKvBlock]) * sz(kKvBlock) + sz(position % kKvBlock)]);
+  }
+  return history_;
 }
 
 Payload AttentionRows::row_logits() const {

@@ -54,6 +54,7 @@ class AttentionRows final : public AttentionCompute {
   Stage& at(const StageBatch& b) { return *stages_[static_cast<size_t>(b.stage)]; }
   void collect_gathered(const StageBatch& b);
   void collect_selected(const StageBatch& b);
+  std::span<const int32_t> history(const StageBatch& b, size_t command);
 
   const Geometry geometry_;
   const int rank_;
@@ -74,6 +75,8 @@ class AttentionRows final : public AttentionCompute {
   std::vector<float> logits_;                    // [max_batch_seqs, V]
   std::vector<std::byte> wire_;                  // rows on their way out, in the activation type
   std::vector<float> row_logits_;                // [V] of one sequence
+  std::vector<int32_t> cached_ids_;              // [KV slots] tokens, for penalties
+  std::vector<int32_t> history_;                 // of the sequence being sampled
   std::vector<int32_t> counts_, next_;           // share: rows per local expert, fill cursors
   std::vector<RowEntry> rows_;                   // share: rows of one expert rank
   std::vector<size_t> taken_;                    // [T] rows read from each owner's part

@@ -18,8 +18,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     max_num_seqs, max_model_len, kv_cache_tokens, scheduler, chunked_prefill_size, pairing,
     queue_order, queue_kappa, expert_order, batch_wait_ms, partner_wait_ms, exclusive_tokens,
     max_shared_batch_tokens, chain_prefill, split_lone_tokens, length_aware_batching,
-    max_num_queued_reqs, threads_per_device, watchdog_timeout_s, max_restarts, restart_window_s,
-    crash_dir, link, overlap, super_kernel, ops, profile, time_scale, expert_skew, dtype,
+    max_num_queued_reqs, max_num_queued_tokens, max_queued_s, threads_per_device,
+    watchdog_timeout_s, max_restarts, restart_window_s, crash_dir, link, overlap, super_kernel, ops,
+    profile, time_scale, expert_skew, dtype,
     quantization, return_logits, trace, trace_events)
 
 namespace {
@@ -62,6 +63,7 @@ Status check_config(const EngineConfig& config) {
       {"--max-shared-batch-tokens", config.max_shared_batch_tokens, -1, 1 << 22},
       {"--split-lone-tokens", config.split_lone_tokens, -1, 1 << 22},
       {"--max-num-queued-reqs", config.max_num_queued_reqs, 1, 1 << 20},
+      {"--max-num-queued-tokens", config.max_num_queued_tokens, -1, 1 << 30},
       {"--threads-per-device", config.threads_per_device, 0, 1024},
       {"--watchdog-timeout", config.watchdog_timeout_s, 1, 86'400},
       {"--max-restarts", config.max_restarts, 0, 1'000'000},
@@ -73,6 +75,10 @@ Status check_config(const EngineConfig& config) {
       return fail(Code::invalid, "{} is {}; it must be between {} and {}", range.flag, range.value,
                   range.low, range.high);
     }
+  }
+  if (!(config.max_queued_s >= 0 && config.max_queued_s <= 86'400)) {
+    return fail(Code::invalid, "--max-queued-s is {}; it must be between 0 (no limit) and 86400",
+                config.max_queued_s);
   }
   if (std::find(std::begin(kLoadFormats), std::end(kLoadFormats), config.load_format) ==
       std::end(kLoadFormats)) {

@@ -48,6 +48,7 @@ struct alignas(64) WorkerSlot {
   SharedText error;                     // state == failed
   SharedText waiting;                   // what its agent waits for
   RowHistogram expert_rows;             // of an expert rank
+  ExpertLoadCounters expert_load;       // likewise
 };
 
 class Control {

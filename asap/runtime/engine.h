@@ -14,11 +14,22 @@
 
 namespace asap {
 
+// The order in which they apply to the logits: logit_bias and min_tokens; repetition, frequency and
+// presence penalty; temperature; min_p, top_k, top_p.
 struct SamplingParams {
-  int max_tokens = 16;       // >= 1; 1 is pure prefill
-  double temperature = 1.0;  // 0 = greedy
-  uint64_t seed = 0;         // a token depends on (seed, position, logits) alone
-  int logprobs = -1;         // -1: none; 0..20: the token's own and that many best alternatives
+  int max_tokens = 16;           // >= 1; 1 is pure prefill
+  int min_tokens = 0;            // no end by <eos> or stop_token_ids before so many
+  double temperature = 1.0;      // 0 = greedy
+  double top_p = 1.0;            // (0, 1]: the likeliest tokens that together have this probability
+  int top_k = 0;                 // the likeliest k; 0: all
+  double min_p = 0;              // at least this share of the likeliest one's probability
+  double presence_penalty = 0;   // [-2, 2], for tokens that the output holds
+  double frequency_penalty = 0;  // [-2, 2], for each time
+  double repetition_penalty = 1;  // > 0; divides the logits of tokens of prompt and output
+  std::vector<std::pair<int32_t, float>> logit_bias;  // added; ids in [0, vocab)
+  std::vector<int32_t> stop_token_ids;                // end the output as <eos> does
+  uint64_t seed = 0;  // a token depends on (seed, position, logits) alone
+  int logprobs = -1;  // -1: none; 0..20: the token's own and that many best alternatives
   bool ignore_eos = false;
   bool want_logits = false;  // full logits of the last prompt position come with the first token
 };
@@ -27,6 +38,8 @@ struct EngineRequest {
   std::string id;               // for logs and traces
   std::vector<int32_t> prompt;  // token ids in [0, vocab); at least one
   SamplingParams sampling;
+  int priority = 0;           // lower starts earlier: one step weighs as a second of waiting
+  Duration queue_timeout{0};  // ends with Code::deadline if no batch took it by then; 0: none
 };
 
 enum class Finish : uint8_t { none, stop, length, error };
@@ -95,15 +108,33 @@ struct FaultStatus {
   bool can_serve() const { return state != "failed"; }  // GET /health: 200, else 503
 };
 
+// What a group has in flight.
+struct GroupLoad {
+  int stages_live = 0;
+  int64_t tokens = 0;  // of those batches
+  double cost = 0;     // in the unit of the cost model
+};
+
+// What an expert rank did since its start, and has before it.
+struct ExpertLoad {
+  double idle_seconds = 0;
+  int64_t items = 0;
+  int ready_items = 0;
+};
+
 struct EngineStats {
   int running = 0;  // sequences in a group
   int waiting = 0;  // sequences in the queue
   int64_t waiting_tokens = 0;
+  double waiting_seconds = 0;  // their work at the measured speed; 0: that is not known yet
   int64_t prompt_tokens = 0, generation_tokens = 0;  // totals of finished steps
   int64_t batches = 0;
   double kv_usage = 0;    // used share of KV blocks, all groups, 0..1
   RowCounts expert_rows;  // per expert and item
   int64_t recoveries = 0, requests_rerun = 0;
+  RowCounts batch_tokens;
+  std::vector<GroupLoad> groups;    // [D]
+  std::vector<ExpertLoad> experts;  // [E]; empty where they are not counted
 };
 
 class Engine {
@@ -115,6 +146,9 @@ class Engine {
   // max_tokens out of range), overloaded, unavailable.
   using OnToken = std::function<void(TokenEvent)>;
   virtual Result<uint64_t> submit(EngineRequest request, OnToken on_token) = 0;
+  // Thread-safe. What submit() would say now to the smallest request: asked before a body is
+  // parsed, so that under overload refusals cost nothing.
+  virtual Status check_room() const { return {}; }
   // Thread-safe; the request ends without further events. Unknown handles are ignored.
   virtual void cancel(uint64_t handle) = 0;
 
@@ -124,6 +158,15 @@ class Engine {
   virtual void resume() {}
   virtual bool drained() const { return false; }
   virtual FaultStatus fault_status() const { return {}; }
+
+  // Thread-safe. Between the two, work is recorded; stop_profile() names the trace file that holds
+  // it. Errors: unsupported (nothing is recorded by this engine), invalid (not started).
+  virtual Status start_profile() {
+    return fail(Code::unsupported, "nothing is recorded: start the server with --trace FILE");
+  }
+  virtual Result<std::string> stop_profile() {
+    return fail(Code::unsupported, "nothing is recorded: start the server with --trace FILE");
+  }
 
   // Requests are taken and can run now: a group and all expert ranks are up, and nobody drains.
   virtual bool ready() const = 0;

@@ -129,18 +129,23 @@ class ExpertRank::Compute final : public Agent {
 
   std::string name() const override { return fmt::format("moe e{} compute", rank_.rank_); }
 
+  void count_load(ExpertLoadCounters* counters) { load_ = counters; }
+
   // One piece per turn.
   int do_work(Instant now) override {
+    if (load_ != nullptr) count_idle(now);
     while (const ExpertItem* item = take(rank_.ready_, now)) {
       queue_.on_ready(item->id.group, item->id.stage, item->id.layer, now);
     }
     if (piece_ == nullptr) piece_ = take(rank_.free_, now);
     if (piece_ == nullptr || !fill(now)) return 0;
+    idle_since_ = Instant::never();
     const Instant begin = tracer_.now();
     rank_.math_->experts(*piece_);
     for (const ExpertSegment& s : piece_->segments) {
       tracer_.add(event_of(s.item->id, TraceOp::experts), begin);
     }
+    if (load_ != nullptr) count_items();
     rank_.hand(rank_.computed_, piece_);
     piece_ = nullptr;
     rank_.send_bell_.ring();
@@ -148,6 +153,23 @@ class ExpertRank::Compute final : public Agent {
   }
 
  private:
+  // Until something is found, the time since the last look was idle.
+  void count_idle(Instant now) {
+    const auto relaxed = std::memory_order_relaxed;
+    if (idle_since_ < now) {
+      load_->idle_ns.store(load_->idle_ns.load(relaxed) + (now - idle_since_).ns, relaxed);
+    }
+    idle_since_ = now;
+  }
+
+  void count_items() {
+    const auto relaxed = std::memory_order_relaxed;
+    int64_t done = load_->items.load(relaxed);
+    for (const ExpertSegment& s : piece_->segments) done += s.last() ? 1 : 0;
+    load_->items.store(done, relaxed);
+    load_->ready.store(static_cast<int32_t>(queue_.ready()), relaxed);
+  }
+
   // The rest of the item under way, else the next one; with items of equal layer behind it where
   // the policy merges. False: nothing is ready.
   bool fill(Instant now) {
@@ -178,6 +200,8 @@ class ExpertRank::Compute final : public Agent {
   ExpertPiece* piece_ = nullptr;  // buffer taken, not yet filled
   ExpertItem* item_ = nullptr;    // item under way
   int first_ = 0;                 // its first token not yet computed
+  ExpertLoadCounters* load_ = nullptr;
+  Instant idle_since_ = Instant::never();
 };
 
 // ---------------------------------------------------------------- send
@@ -277,6 +301,11 @@ ExpertRank::ExpertRank(const Geometry& geometry, int rank, std::unique_ptr<Exper
 }
 
 ExpertRank::~ExpertRank() = default;
+
+void ExpertRank::count_load(ExpertLoadCounters* counters) {
+  compute_->count_load(counters);
+}
+
 Agent& ExpertRank::receive() {
   return *receive_;
 }

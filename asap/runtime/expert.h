@@ -29,6 +29,7 @@
 #include "asap/policy/expert_queue.h"
 #include "asap/runtime/agent.h"
 #include "asap/runtime/expert_compute.h"
+#include "asap/runtime/row_histogram.h"
 #include "asap/transport/verbs.h"
 
 namespace asap {
@@ -41,6 +42,9 @@ class ExpertRank {
              const ExpertQueueLimits& limits, const Tracer tracers[3],
              Instant (*visible)() = nullptr);
   ~ExpertRank();
+
+  // What its compute agent did is counted there; call before the agents run.
+  void count_load(ExpertLoadCounters* counters);
 
   Agent& receive();
   Agent& compute();

@@ -99,7 +99,8 @@ Status LayerRig::load(const Options& options) {
 
 void LayerRig::send_command(std::span<const RigSequence> sequences) {
   const Geometry& g = plan_.geometry;
-  BatchCommand command{kCommandMagic, kEpoch, ++batch_, 0, 0, 0, 0, batch_};
+  ++batch_;
+  BatchCommand command{kCommandMagic, kEpoch, batch_, 0, 0, 0, 0, 0, 0, batch_};
   std::vector<int32_t> blocks;
   for (const RigSequence& s : sequences) {
     const int count = (s.past + s.tokens + kKvBlock - 1) / kKvBlock;
@@ -127,6 +128,8 @@ void LayerRig::send_command(std::span<const RigSequence> sequences) {
     c.logprobs = -1;
     c.logits_row = -1;
     c.follows = -1;
+    c.top_p = 1;
+    c.repetition_penalty = 1;
     append(command_, c);
   }
   for (const int32_t block : blocks) append(command_, block);

@@ -29,6 +29,7 @@ class SchedulerEngine : public Engine {
     if (handle) bell().ring();
     return handle;
   }
+  Status check_room() const override { return scheduler().check_room(monotonic_now()); }
   void cancel(uint64_t handle) override {
     scheduler().cancel(handle);
     bell().ring();
@@ -37,6 +38,7 @@ class SchedulerEngine : public Engine {
     EngineStats out = scheduler().stats();
     count_rows(out.expert_rows);
     out.recoveries = fault_status().recoveries;
+    count_experts(out.experts);
     return out;
   }
   void drain() override { scheduler().drain(true); }
@@ -49,8 +51,11 @@ class SchedulerEngine : public Engine {
   virtual Scheduler& scheduler() const = 0;
   virtual Doorbell& bell() const = 0;
   virtual void count_rows(RowCounts& counts) const = 0;
+  virtual void count_experts(std::vector<ExpertLoad>&) const {}
 
-  void save_trace(const std::function<const TraceRing*(int device, int agent)>& ring) const {
+  using RingOf = std::function<const TraceRing*(int device, int agent)>;
+
+  void save_trace(const RingOf& ring) const {
     if (trace_file_.empty()) return;
     const std::vector<TraceTrack> tracks = trace_tracks(plan_.geometry, ring);
     const Status status = write_trace(trace_file_, tracks);
@@ -102,6 +107,23 @@ class ProcessEngine final : public SchedulerEngine {
     save_trace([&](int device, int agent) { return supervisor->control().ring(device, agent); });
   }
 
+  Status start_profile() override {
+    if (trace_file_.empty()) return SchedulerEngine::start_profile();
+    profile_since_ = monotonic_now().ns;
+    return {};
+  }
+  // Beside the trace of the whole run, numbered: profiles do not overwrite each other.
+  Result<std::string> stop_profile() override {
+    if (trace_file_.empty()) return SchedulerEngine::stop_profile();
+    const Instant since{profile_since_.exchange(0)};
+    if (since.ns == 0) return fail(Code::invalid, "no profile was started (POST /start_profile)");
+    const std::string file = fmt::format("{}.profile-{}", trace_file_, ++profiles_);
+    const auto tracks = trace_tracks(plan_.geometry, [this](int device, int agent) {
+      return supervisor_->control().ring(device, agent);
+    });
+    ASAP_TRY(write_trace(file, tracks, since));
+    return file;
+  }
   bool ready() const override { return not_ready_reason().empty(); }
   std::string not_ready_reason() const override {
     if (scheduler_->draining()) return "draining: no new requests are taken";
@@ -125,6 +147,14 @@ class ProcessEngine final : public SchedulerEngine {
   void count_rows(RowCounts& counts) const override {
     for (int e = 0; e < plan_.geometry.expert_ranks; ++e) {
       supervisor_->control().worker(expert_device(plan_.geometry, e)).expert_rows.add_to(counts);
+    }
+  }
+  void count_experts(std::vector<ExpertLoad>& experts) const override {
+    for (int e = 0; e < plan_.geometry.expert_ranks; ++e) {
+      const ExpertLoadCounters& load =
+          supervisor_->control().worker(expert_device(plan_.geometry, e)).expert_load;
+      experts.push_back(
+          {Duration{load.idle_ns.load()}.to_seconds(), load.items.load(), load.ready.load()});
     }
   }
 
@@ -164,6 +194,8 @@ class ProcessEngine final : public SchedulerEngine {
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Scheduler> scheduler_;
   std::atomic<uint32_t> stop_{0};
+  std::atomic<int64_t> profile_since_{0};  // 0: none is being taken
+  std::atomic<int> profiles_{0};
   std::thread thread_;
 };
 

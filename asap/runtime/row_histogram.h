@@ -40,4 +40,11 @@ class RowHistogram {
   std::atomic<int64_t> rows_{0};
 };
 
+// What an expert rank's compute agent, its one writer, has done; it may lie in shared memory.
+struct ExpertLoadCounters {
+  std::atomic<int64_t> idle_ns{0};  // nothing was ready
+  std::atomic<int64_t> items{0};
+  std::atomic<int32_t> ready{0};  // items that wait now
+};
+
 }  // namespace asap

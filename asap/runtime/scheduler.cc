@@ -3,15 +3,17 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "asap/base/check.h"
+#include "asap/runtime/sampling.h"
 #include "asap/runtime/scheduling.h"
 
 namespace asap {
 
 namespace {
+
+constexpr const char* kDraining = "the server is draining and takes no new requests; ask another";
 
 size_t sz(int64_t n) {
   return static_cast<size_t>(n);
@@ -28,6 +30,7 @@ constexpr int kFruitlessRuns = 5;
 Scheduler::Scheduler(const EngineConfig& config, const EnginePlan& plan, const ModelSpec& spec,
                      std::unique_ptr<Port> port, Tracer tracer)
     : geometry_(plan.geometry),
+      limits_(scheduler_limits(*resolve_scheduling(config), plan, spec.layers)),
       max_model_len_(plan.max_model_len),
       watchdog_(Duration::seconds(config.watchdog_timeout_s)),
       front_cost_(config.ops == "priced"
@@ -39,8 +42,8 @@ Scheduler::Scheduler(const EngineConfig& config, const EnginePlan& plan, const M
       port_(std::move(port)),
       tracer_(tracer),
       expert_layout_(plan.geometry),
-      policy_(
-          make_scheduler_policy(scheduler_limits(*resolve_scheduling(config), plan, spec.layers))),
+      policy_(make_scheduler_policy(limits_)),
+      admission_(Duration::seconds(config.max_queued_s)),
       flights_(sz(geometry_.groups * geometry_.stages)),
       groups_(sz(geometry_.groups)) {
   static_assert(kKvBlockTokens == kKvBlock, "policy and kernels disagree on the KV block");
@@ -65,14 +68,7 @@ Status Scheduler::validate(const EngineRequest& request) const {
                   geometry_.vocab);
     }
   }
-  if (!std::isfinite(p.temperature) || p.temperature < 0) {
-    return fail(Code::invalid, "temperature is {}; it must be a number of at least 0",
-                p.temperature);
-  }
-  if (p.logprobs < -1 || p.logprobs > kMaxLogprobs) {
-    return fail(Code::invalid, "logprobs is {}; it must be between 0 and {}", p.logprobs,
-                kMaxLogprobs);
-  }
+  ASAP_TRY(check_sampling(p, geometry_.vocab));
   CHECK(!p.want_logits || geometry_.logits_rows > 0, "logits wanted, but no room for them");
   return {};
 }
@@ -82,16 +78,20 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
   const std::lock_guard lock(mutex_);
   if (fault_) return tl::unexpected<Error>(*fault_);
   if (draining_) {
-    return fail(Code::unavailable, "the server is draining and takes no new requests; ask another");
+    return fail(Code::unavailable, "{}", kDraining);
   }
+  const double cost = limits_.cost.piece(static_cast<int>(request.prompt.size()), 0);
+  ASAP_TRY(admission_.check(policy_->book().queue(), cost,
+                            queue_key(limits_, cost, request.priority, now),
+                            request.queue_timeout));
   const uint64_t handle = next_handle_;
   if (front_cost_.ns == 0) {
-    ASAP_TRY(policy_->admit(handle, static_cast<int>(request.prompt.size()),
-                            request.sampling.max_tokens, now));
+    ASAP_TRY(admit(handle, request, now));
   } else {
     entering_.push_back(handle);
   }
   ++next_handle_;
+  if (request.queue_timeout.ns > 0) deadlines_.emplace(now + request.queue_timeout, handle);
   Live live;
   live.tokens = request.prompt;
   live.request = std::move(request);
@@ -102,10 +102,51 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
   return handle;
 }
 
+Status Scheduler::check_room(Instant now) const {
+  const std::lock_guard lock(mutex_);
+  if (fault_) return tl::unexpected<Error>(*fault_);
+  if (draining_) return fail(Code::unavailable, "{}", kDraining);
+  const WaitQueue& queue = policy_->book().queue();
+  ASAP_TRY(policy_->book().check_room(1));
+  return admission_.check(queue, 0, now.ns, {});
+}
+
+Status Scheduler::admit(uint64_t handle, const EngineRequest& request, Instant now) {
+  return policy_->admit(handle, static_cast<int>(request.prompt.size()),
+                        request.sampling.max_tokens, now, request.priority);
+}
+
+// Requests that no batch took in the time they were given.
+void Scheduler::expire(Instant now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const uint64_t handle = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    const auto found = live_.find(handle);
+    if (found == live_.end()) continue;
+    const double waited = found->second.request.queue_timeout.to_seconds();
+    policy_->on_cancel(handle);
+    fail_sequences({handle},
+                   {Code::deadline,
+                    fmt::format("the request waited {:.1f} s without being started, the time it "
+                                "was given (--queue-timeout-s, X-Queue-Timeout-S)",
+                                waited)},
+                   now);
+  }
+}
+
 void Scheduler::cancel(uint64_t handle) {
   const std::lock_guard lock(mutex_);
   policy_->on_cancel(handle);
-  cancelled_ = live_.erase(handle) > 0 || cancelled_;
+  const auto found = live_.find(handle);
+  if (found == live_.end()) return;
+  drop_deadline(handle, found->second);
+  live_.erase(found);
+  cancelled_ = true;
+}
+
+void Scheduler::drop_deadline(uint64_t handle, const Live& live) {
+  if (live.request.queue_timeout.ns <= 0) return;
+  deadlines_.erase({live.arrived + live.request.queue_timeout, handle});
 }
 
 // Batches of which every sequence was cancelled end before their next layer. One that has mates
@@ -134,6 +175,16 @@ EngineStats Scheduler::stats() const {
   out.waiting = policy_->waiting();
   out.waiting_tokens = policy_->waiting_tokens();
   out.kv_usage = policy_->kv_usage();
+  out.waiting_seconds = admission_.waiting_seconds(policy_->book().queue());
+  batch_tokens_.add_to(out.batch_tokens);
+  out.groups.resize(sz(geometry_.groups));
+  for (size_t i = 0; i < flights_.size(); ++i) {
+    if (!flights_[i].running) continue;
+    GroupLoad& load = out.groups[i / sz(geometry_.stages)];
+    ++load.stages_live;
+    load.tokens += flights_[i].plan->tokens;
+    load.cost += limits_.cost.of(*flights_[i].plan);
+  }
   return out;
 }
 
@@ -145,6 +196,7 @@ int Scheduler::do_work(Instant now) {
     done += rejoin(now);
     done += collect(now);
     abandon_unwanted();
+    expire(now);
     done += launch(now);
     if (now - last_watch_ > kWatchInterval) watch(now);
     events.swap(events_);
@@ -156,8 +208,9 @@ int Scheduler::do_work(Instant now) {
 Instant Scheduler::wake_at() const {
   const std::lock_guard lock(mutex_);
   const auto next = entering_.empty() ? live_.end() : live_.find(entering_.front());
-  Instant at =
-      std::min(policy_->wake_at(), next == live_.end() ? Instant::never() : next->second.covered);
+  const Instant deadline = deadlines_.empty() ? Instant::never() : deadlines_.begin()->first;
+  Instant at = std::min({policy_->wake_at(), deadline,
+                         next == live_.end() ? Instant::never() : next->second.covered});
   for (const Group& group : groups_) {
     if (group.state == GroupState::fencing) at = std::min(at, group.fenced + kFenceInterval);
   }
@@ -201,6 +254,7 @@ void Scheduler::read_result(int group, int stage, Instant now) {
     on_token(entry, logits, now);
   }
   f.running = false;
+  admission_.on_done(limits_.cost.of(*f.plan) - limits_.cost.batch, policy_->waiting() > 0, now);
   policy_->on_batch_done(group, stage);
   TraceEvent event;
   event.batch = f.trace_id;
@@ -252,11 +306,9 @@ void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant 
     event.top_logprobs.emplace_back(entry.top_ids[i], entry.top_logprobs[i]);
   }
   if (logits != nullptr) event.logits.assign(logits, logits + geometry_.vocab);
-  const bool eos =
-      !p.ignore_eos && std::find(eos_ids_.begin(), eos_ids_.end(), entry.token) != eos_ids_.end();
-  event.finish = eos                              ? Finish::stop
-                 : live.generated == p.max_tokens ? Finish::length
-                                                  : Finish::none;
+  event.finish = ends_output(p, eos_ids_, entry.token) ? Finish::stop
+                 : live.generated == p.max_tokens      ? Finish::length
+                                                       : Finish::none;
   event.arrived = live.arrived;
   event.started = live.started;
   event.emitted = now;
@@ -278,8 +330,7 @@ void Scheduler::enter(Instant now) {
     if (found != live_.end()) {
       if (found->second.covered > now) return;
       const EngineRequest& request = found->second.request;
-      const Status admitted = policy_->admit(handle, static_cast<int>(request.prompt.size()),
-                                             request.sampling.max_tokens, found->second.covered);
+      const Status admitted = admit(handle, request, found->second.covered);
       if (!admitted) fail_sequences({handle}, admitted.error(), now);
     }
     entering_.pop_front();
@@ -299,10 +350,13 @@ int Scheduler::launch(Instant now) {
     f.running = true;
     for (const BatchPiece& piece : plan->pieces) {
       Live& live = live_.at(piece.sequence);
-      if (live.started.ns == 0) live.started = now;
+      if (live.started.ns != 0) continue;
+      live.started = now;
+      drop_deadline(piece.sequence, live);
     }
     send_command(*plan, f);
     totals_.batches += plan->pieces.empty() ? 0 : 1;
+    if (plan->tokens > 0) batch_tokens_.add(plan->tokens);
     ++done;
   }
   return done;
@@ -323,27 +377,28 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
                        plan.tokens,
                        0,
                        0,
+                       0,
+                       0,
                        f.trace_id};
   for (const BatchPiece& piece : plan.pieces) {
     command.blocks += static_cast<int32_t>(policy_->blocks(piece.sequence).size());
     command.samples += piece.sample ? 1 : 0;
   }
   append(&command, sizeof(command));
+  biases_.clear();
   int32_t logits_rows = 0;
   for (const BatchPiece& piece : plan.pieces) {
     const Live& live = live_.at(piece.sequence);
     const SamplingParams& p = live.request.sampling;
     SequenceCommand s{};
     s.sequence = piece.sequence;
-    s.seed = p.seed;
     s.past = piece.past;
     s.tokens = piece.tokens;
     s.prompt = static_cast<int32_t>(live.request.prompt.size());
     s.blocks = static_cast<int32_t>(policy_->blocks(piece.sequence).size());
     s.sample = piece.sample ? 1 : 0;
-    s.logprobs = p.logprobs;
     s.logits_row = piece.sample && p.want_logits && live.generated == 0 ? logits_rows++ : -1;
-    s.temperature = static_cast<float>(p.temperature);
+    put_sampling(p, eos_ids_, live.generated, &s, &biases_);
     s.follows = piece.follows;
     s.follows_batch = piece.follows < 0 ? 0 : flight(plan.group, piece.follows).batch;
     append(&s, sizeof(s));
@@ -356,6 +411,9 @@ void Scheduler::send_command(const BatchPlan& plan, Flight& f) {
     const Live& live = live_.at(piece.sequence);
     append(live.tokens.data() + piece.past, sz(piece.tokens) * sizeof(int32_t));
   }
+  command.biases = static_cast<int32_t>(biases_.size());
+  std::memcpy(command_.data(), &command, sizeof(command));
+  append(biases_.data(), biases_.size() * sizeof(LogitBias));
   const uint64_t at = attention_layout_.command.payload(plan.stage);
   CHECK(command_.size() <= attention_layout_.command.payload_bytes());
   for (int t = 0; t < geometry_.ranks; ++t) {

@@ -13,10 +13,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "asap/policy/admission.h"
 #include "asap/policy/scheduler_policy.h"
 #include "asap/runtime/agent.h"
 #include "asap/runtime/config.h"
@@ -31,7 +33,9 @@ class Scheduler final : public Agent {
             std::unique_ptr<Port> port, Tracer tracer);
 
   // Any thread. As Engine's; callbacks run on the thread that calls do_work.
+  // Refusals take no longer than a look at the queue.
   Result<uint64_t> submit(EngineRequest request, Engine::OnToken on_token, Instant now);
+  Status check_room(Instant now) const;
   void cancel(uint64_t handle);
   EngineStats stats() const;
   // The processes of a group are gone or given up: its requests wait again. Those that lost their
@@ -103,6 +107,9 @@ class Scheduler final : public Agent {
   int collect(Instant now);
   void read_result(int group, int stage, Instant now);
   void account(const Flight& flight, const BatchTimes& times, Instant now);
+  Status admit(uint64_t handle, const EngineRequest& request, Instant now);
+  void expire(Instant now);
+  void drop_deadline(uint64_t handle, const Live& live);
   void on_token(const ResultEntry& entry, const float* logits, Instant now);
   void enter(Instant now);
   int launch(Instant now);
@@ -119,6 +126,7 @@ class Scheduler final : public Agent {
   Status validate(const EngineRequest& request) const;
 
   const Geometry geometry_;
+  const SchedulerLimits limits_;
   const int max_model_len_;
   const Duration watchdog_;
   const Duration front_cost_;  // priced kernels: what the front does before a request can run
@@ -134,6 +142,8 @@ class Scheduler final : public Agent {
 
   mutable std::mutex mutex_;  // guards what follows
   std::unique_ptr<SchedulerPolicy> policy_;
+  Admission admission_;
+  std::set<std::pair<Instant, uint64_t>> deadlines_;  // of requests that may not have started yet
   std::unordered_map<uint64_t, Live> live_;
   std::deque<uint64_t> entering_;  // in the front's hands, by arrival (priced kernels)
   std::vector<Flight> flights_;    // [D·R]
@@ -148,7 +158,9 @@ class Scheduler final : public Agent {
   uint64_t next_trace_id_ = 1;
   Instant last_watch_{0};
   EngineStats totals_;
+  RowHistogram batch_tokens_;
   std::vector<std::byte> command_;  // scratch
+  std::vector<LogitBias> biases_;   // scratch
 };
 
 }  // namespace asap

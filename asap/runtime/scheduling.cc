@@ -89,6 +89,9 @@ Result<EngineConfig> resolve_scheduling(EngineConfig c) {
   return c;
 }
 
+// The queue's default bound: prompts of so many of the longest sequences for each group.
+constexpr int64_t kQueuedSequences = 64;
+
 SchedulerLimits scheduler_limits(const EngineConfig& config, const EnginePlan& plan, int layers) {
   SchedulerLimits limits;
   limits.groups = plan.geometry.groups;
@@ -102,6 +105,11 @@ SchedulerLimits scheduler_limits(const EngineConfig& config, const EnginePlan& p
   limits.max_wait = Duration::seconds(config.batch_wait_ms * 1e-3 * scale);
   limits.partner_wait = Duration::seconds(config.partner_wait_ms * 1e-3 * scale);
   limits.max_queued = config.max_num_queued_reqs;
+  if (config.max_num_queued_tokens >= 0) {
+    limits.max_queued_tokens = config.max_num_queued_tokens > 0
+                                   ? config.max_num_queued_tokens
+                                   : kQueuedSequences * plan.max_model_len * limits.groups;
+  }
   limits.cost = plan.cost;
   limits.pairing = config.pairing == "paper" ? Pairing::paper : Pairing::refill;
   limits.exclusive_tokens = config.exclusive_tokens;

@@ -168,8 +168,10 @@ std::unique_ptr<ExpertRank> make_expert(Device& device, int rank, const Shards& 
     rows->count_rows(&device.control->worker(index).expert_rows);
     compute = std::move(rows);
   }
-  return std::make_unique<ExpertRank>(g, rank, std::move(compute), *device.link, device.plan.queue,
-                                      tracers);
+  auto expert = std::make_unique<ExpertRank>(g, rank, std::move(compute), *device.link,
+                                             device.plan.queue, tracers);
+  expert->count_load(&device.control->worker(index).expert_load);
+  return expert;
 }
 
 void run_attention(Device& device, const WorkerRole& role, const Shards& shards) {

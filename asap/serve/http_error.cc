@@ -1,14 +1,15 @@
 #include "asap/serve/http_error.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace asap {
 namespace {
 
-constexpr std::string_view kRetryAfterSeconds = "1";
-
 std::string_view error_type(int status) {
   switch (status) {
+    case 401: return "authentication_error";
+    case 408: return "timeout_error";
     case 404: return "not_found_error";
     case 429: return "rate_limit_error";
     case 503: return "service_unavailable_error";
@@ -24,6 +25,7 @@ int http_status(Code code) {
     case Code::unsupported: return 400;
     case Code::not_found: return 404;
     case Code::overloaded: return 429;
+    case Code::deadline: return 408;
     case Code::unavailable: return 503;
     case Code::internal: return 500;
   }
@@ -31,7 +33,7 @@ int http_status(Code code) {
 }
 
 ApiError api_error(const Error& error) {
-  return {http_status(error.code), error.message, ""};
+  return {http_status(error.code), error.message, "", error.retry_after_s};
 }
 
 std::string error_body(const ApiError& error) {
@@ -50,7 +52,10 @@ HttpReply error_reply(const ApiError& error) {
   reply.status = error.status;
   reply.body = error_body(error);
   if (error.status == 429 || error.status == 503) {
-    reply.headers.emplace_back("Retry-After", kRetryAfterSeconds);
+    // Whole seconds for everybody, milliseconds for those who look for them (OpenAI's clients).
+    const double seconds = error.retry_after_s > 0 ? error.retry_after_s : 1;
+    reply.headers.emplace_back("Retry-After", fmt::format("{:.0f}", std::ceil(seconds)));
+    reply.headers.emplace_back("Retry-After-Ms", fmt::format("{:.0f}", std::ceil(1e3 * seconds)));
   }
   return reply;
 }

@@ -14,6 +14,7 @@ struct ApiError {
   int status = 400;
   std::string message;
   std::string param;
+  double retry_after_s = 0;  // of 429 and 503; 0: not known, which clients are told as one second
 };
 
 int http_status(Code code);

@@ -156,6 +156,7 @@ Result<EngineConfig> simulated_config(EngineConfig config, const std::vector<Arr
   if (config.max_model_len == 0) config.max_model_len = longest;
   if (config.kv_cache_tokens == 0) config.kv_cache_tokens = 1 << 21;
   config.max_num_queued_reqs = std::max<int>(config.max_num_queued_reqs, 1 << 20);
+  config.max_num_queued_tokens = -1;
   config.watchdog_timeout_s = 86'400;
   return config;
 }

@@ -1,6 +1,8 @@
 // The verbs over both links: what arrives is what was sent, nothing arrives early, whatever the
 // delays.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -220,6 +222,17 @@ TEST(Doorbell, PingPong) {
   std::thread other(run, 1);
   run(0);
   other.join();
+}
+
+// Prompts and weights cross windows: nobody else may open one, not even by the name that /proc has.
+TEST(SharedMemory, IsItsOwnersAlone) {
+  const int fd = *create_shared_memory("asap-test", 4096);
+  struct stat status {};
+  ASSERT_EQ(fstat(fd, &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600u);
+  EXPECT_EQ(status.st_size, 4096);
+  EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+  close(fd);
 }
 
 }  // namespace

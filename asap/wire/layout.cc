@@ -55,7 +55,8 @@ AttentionLayout::AttentionLayout(const Geometry& g)
   const int peers = g.stages * g.ranks;
   command = add("command",
                 sizeof(BatchCommand) +
-                    seqs * (sizeof(SequenceCommand) + u(g.max_seq_blocks) * sizeof(int32_t)) +
+                    seqs * (sizeof(SequenceCommand) + u(g.max_seq_blocks) * sizeof(int32_t) +
+                            kMaxLogitBiases * sizeof(LogitBias)) +
                     u(g.max_batch_tokens) * sizeof(int32_t),
                 g.stages);
   abandon = add("abandon", 0, g.stages);

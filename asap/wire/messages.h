@@ -11,17 +11,22 @@ inline constexpr uint32_t kDispatchMagic = 0x44504153;  // "SAPD"
 inline constexpr uint32_t kCombineMagic = 0x4D504153;   // "SAPM"
 inline constexpr uint32_t kResultMagic = 0x52504153;    // "SAPR"
 inline constexpr int kMaxLogprobs = 20;
+// Of one sequence: what a client may ask for, its stop tokens and the model's ends.
+inline constexpr int kMaxLogitBiases = 384;
 
 // Front -> every rank of a group: run this batch on this stage. Followed by
-// SequenceCommand[sequences], then the block tables in the same order, then token ids [tokens].
+// SequenceCommand[sequences], then in the same order the block tables, token ids [tokens] and
+// LogitBias[biases].
 struct BatchCommand {
   uint32_t magic;
   uint32_t epoch;
   uint64_t batch;  // the stage's batch number, from 1
   int32_t sequences;
   int32_t tokens;
-  int32_t blocks;     // block ids of all sequences
-  int32_t samples;    // sequences with `sample`
+  int32_t blocks;   // block ids of all sequences
+  int32_t samples;  // sequences with `sample`
+  int32_t biases;   // of all sequences
+  int32_t reserved;
   uint64_t trace_id;  // number of the batch in the whole instance
 };
 
@@ -39,8 +44,20 @@ struct SequenceCommand {
   // The part of this prompt before `past`, if it runs at the same time: its stage in this group and
   // its batch number there. -1: it is done, or there is none.
   int32_t follows;
-  int32_t reserved;
+  int32_t top_k;  // 0: all
   uint64_t follows_batch;
+  float top_p;
+  float min_p;
+  float presence_penalty;
+  float frequency_penalty;
+  float repetition_penalty;
+  int32_t biases;  // LogitBias entries of this sequence
+};
+
+// Added to a token's logit; minus infinity forbids it.
+struct LogitBias {
+  int32_t token;
+  float bias;
 };
 
 // Attention rank -> expert rank: one rank's tokens of one layer of one batch.
@@ -101,8 +118,9 @@ struct ResultEntry {
   float top_logprobs[kMaxLogprobs];
 };
 
-static_assert(std::is_trivially_copyable_v<BatchCommand> && sizeof(BatchCommand) == 40);
-static_assert(std::is_trivially_copyable_v<SequenceCommand> && sizeof(SequenceCommand) == 64);
+static_assert(std::is_trivially_copyable_v<BatchCommand> && sizeof(BatchCommand) == 48);
+static_assert(std::is_trivially_copyable_v<SequenceCommand> && sizeof(SequenceCommand) == 88);
+static_assert(std::is_trivially_copyable_v<LogitBias> && sizeof(LogitBias) == 8);
 static_assert(std::is_trivially_copyable_v<DispatchHeader> && sizeof(DispatchHeader) == 40);
 static_assert(std::is_trivially_copyable_v<RowEntry> && sizeof(RowEntry) == 8);
 static_assert(std::is_trivially_copyable_v<CombineHeader> && sizeof(CombineHeader) == 24);
