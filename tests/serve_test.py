@@ -45,7 +45,7 @@ def test_broken_requests_get_an_error_and_the_server_goes_on():
             ({"body": {**ok, "prompt": []}}, 400, "prompt"),
             ({"body": {**ok, "prompt": [99999]}}, 400, "99999"),
             ({"body": {**ok, "temperature": -1}}, 400, "temperature"),
-            ({"raw": json.dumps({**ok, "prompt": "x" * (10 << 20)})}, 413, ""),
+            ({"raw": json.dumps({**ok, "prompt": "x" * (17 << 20)})}, 413, ""),
             ({"raw": "[" * 100000}, 400, ""),
         ]
         for arguments, expected, words in cases:

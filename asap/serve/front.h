@@ -1,8 +1,10 @@
 // HttpFront: the HTTP face of an instance. Wires an engine, a tokenizer and a chat template to the
 // paths that clients know:
 //
-//   POST /v1/completions /v1/chat/completions   GET /v1/models   /health /liveness /ping
-//   /ready /readiness /health/ready   /metrics   /version   /admin/peers
+//   POST /v1/completions /v1/chat/completions /tokenize /detokenize   GET /v1/models /load
+//   /get_loads GET /health /liveness /ping   /ready /readiness /health/ready   /metrics   /version
+//   GET /v1/fault_tolerance/status /admin/peers   POST /admin/drain /admin/resume
+//   POST /start_profile /stop_profile
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include "asap/chat/chat_template.h"
 #include "asap/model/tokenizer.h"
 #include "asap/runtime/engine.h"
+#include "asap/serve/auth.h"
 #include "asap/serve/http.h"
 
 namespace asap {
@@ -20,6 +23,9 @@ namespace asap {
 struct ServeOptions : HttpOptions {
   std::string served_model_name;  // what "model" of a request must say; not empty
   std::string model_root;         // where the model lies, as /v1/models shows it; "": the name
+  Duration queue_timeout{0};      // of requests without X-Queue-Timeout-S; 0: none
+  bool log_requests = false;      // a line for each that ends
+  AuthKeys auth;
 };
 
 class HttpFront {

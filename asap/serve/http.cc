@@ -18,6 +18,11 @@ std::string_view HttpRequest::header(std::string_view name) const {
   return {};
 }
 
+bool is_harmless_id(std::string_view text) {
+  return !text.empty() && text.size() <= 128 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
+}
+
 // ---- router
 
 void HttpRouter::add(std::string_view method, std::string_view path, HttpHandler handler) {
@@ -181,6 +186,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpR
   CHECK(options.threads >= 1, "{} I/O threads", options.threads);
   try {
     auto impl = std::make_unique<Impl>();
+    ASAP_ASSIGN(impl->core.tls, http::TlsContext::load(options.ssl_certfile, options.ssl_keyfile));
     impl->core.options = std::move(options);
     impl->core.router = std::move(router);
     ASAP_TRY(impl->listen());

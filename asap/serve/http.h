@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,12 +24,14 @@ namespace asap {
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;                     // 0: any free port
-  int threads = 1;                          // I/O threads, >= 1; connections are spread over them
-  size_t max_body_bytes = size_t{8} << 20;  // beyond: 413
+  uint16_t port = 8000;                      // 0: any free port
+  int threads = 1;                           // I/O threads, >= 1; connections are spread over them
+  size_t max_body_bytes = size_t{16} << 20;  // beyond: 413
   size_t max_header_bytes = size_t{16} << 10;  // beyond: 431
   size_t max_queued_bytes = size_t{8} << 20;   // of one stream, waiting for the client; beyond: cut
-  int socket_send_bytes = 0;  // the kernel's own queue below it; 0: as the system chooses
+  int socket_send_bytes = 0;    // the kernel's own queue below it; 0: as the system chooses
+  int max_connections = 16384;  // beyond: 503 at once
+  std::string ssl_certfile, ssl_keyfile;            // PEM; both or neither. Given: TLS only
   Duration idle_timeout = Duration::seconds(75);    // between requests of a connection
   Duration header_timeout = Duration::seconds(10);  // first to last byte of a head; then 408
   Duration body_timeout = Duration::seconds(60);    // first to last byte of a body; then 408
@@ -45,6 +48,9 @@ struct HttpRequest {
   // Value of the first header of that name (any case), or "".
   std::string_view header(std::string_view name) const;
 };
+
+// A header value that came from outside may go back out: printable ASCII without spaces, not long.
+bool is_harmless_id(std::string_view text);
 
 struct HttpReply {
   int status = 200;
@@ -67,6 +73,8 @@ class HttpExchange {
 
   // The rest on the strand only: in the handler or in posted work.
   virtual HttpRequest& request() = 0;
+  // Of the answer to come, whichever it is. The value must be free of line ends.
+  virtual void add_header(std::string_view name, std::string_view value) = 0;
   virtual void reply(HttpReply reply) = 0;
   // The head travels with the first send(), in one write.
   virtual void begin_stream(std::string_view content_type) = 0;
@@ -83,7 +91,15 @@ using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
 // (method, path) -> handler. HEAD is served by GET's handler, OPTIONS by the router itself.
 class HttpRouter {
  public:
+  // Asked when a request's head is complete, before its body is read (`body` is still empty). A
+  // reply refuses the request and ends its connection.
+  using Guard = std::function<std::optional<HttpReply>(const HttpRequest&)>;
+
   void add(std::string_view method, std::string_view path, HttpHandler handler);
+  void set_guard(Guard guard) { guard_ = std::move(guard); }
+  std::optional<HttpReply> check(const HttpRequest& head) const {
+    return guard_ ? guard_(head) : std::nullopt;
+  }
   // Calls the handler, or answers 404, or 405 with the methods that are allowed.
   void route(const std::shared_ptr<HttpExchange>& exchange) const;
 
@@ -92,7 +108,8 @@ class HttpRouter {
     std::string method, path;
     HttpHandler handler;
   };
-  std::vector<Route> routes_;  // a dozen: a scan beats a map
+  std::vector<Route> routes_;  // a few dozen: a scan beats a map
+  Guard guard_;
 };
 
 class HttpServer {

@@ -31,8 +31,19 @@ Connection::~Connection() {
 bool Connection::admit() {
   const std::lock_guard lock(core_.mutex);
   if (core_.stopping) return false;
-  core_.connections.insert(this);
-  return true;
+  if (core_.connections.size() < static_cast<size_t>(core_.options.max_connections)) {
+    core_.connections.insert(this);
+    return true;
+  }
+  if (core_.tls == nullptr) {
+    const std::string_view full =
+        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+        "Content-Length: 0\r\n\r\n";
+    error_code ignored;  // the socket's buffer is empty: it takes this at once, or the peer is gone
+    socket_.non_blocking(true, ignored);
+    socket_.write_some(asio::buffer(full), ignored);
+  }
+  return false;
 }
 
 void Connection::start() {
@@ -41,7 +52,14 @@ void Connection::start() {
   if (const int bytes = core_.options.socket_send_bytes; bytes > 0) {
     socket_.set_option(tcp::socket::send_buffer_size(bytes), ignored);
   }
-  begin_request();
+  if (core_.tls == nullptr) return begin_request();
+  phase_ = Phase::handshake;
+  arm(core_.options.header_timeout);
+  tls_ = std::make_unique<TlsStream>(socket_, *core_.tls);
+  tls_->handshake([self = shared_from_this()](error_code error) {
+    if (self->phase_ == Phase::closed) return;
+    error ? self->abort() : self->begin_request();
+  });
 }
 
 void Connection::abort() {
@@ -62,6 +80,7 @@ void Connection::begin_request() {
   parser_->header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
   parser_->body_limit(core_.options.max_body_bytes);
   answered_ = false;
+  more_headers_.clear();
   phase_ = buffer_.size() > 0 ? Phase::head : Phase::idle;
   arm(phase_ == Phase::idle ? core_.options.idle_timeout : core_.options.header_timeout);
   parse();
@@ -75,9 +94,11 @@ void Connection::read() {
   if (reading_ || peer_closed_ || phase_ == Phase::closed) return;
   if (phase_ == Phase::handling && buffer_.size() >= kReadAhead) return;
   reading_ = true;
-  socket_.async_read_some(
-      asio::buffer(inbox_),
-      [self = shared_from_this()](error_code error, size_t bytes) { self->on_read(error, bytes); });
+  auto done = [self = shared_from_this()](error_code error, size_t bytes) {
+    self->on_read(error, bytes);
+  };
+  if (tls_) return tls_->read_some(asio::buffer(inbox_), std::move(done));
+  socket_.async_read_some(asio::buffer(inbox_), std::move(done));
 }
 
 void Connection::on_read(error_code error, size_t bytes) {
@@ -110,28 +131,37 @@ void Connection::parse() {
     buffer_.consume(parser_->put(buffer_.data(), error));
     if (error == bhttp::error::need_more) return;
     if (error) return refuse(error);
-    if (phase_ == Phase::head && parser_->is_header_done()) on_head();
+    if (phase_ == Phase::head && parser_->is_header_done()) {
+      on_head();
+      if (phase_ != Phase::body) return;  // refused
+    }
     if (parser_->is_done()) return dispatch();
   }
 }
 
+// Whatever can be refused by its head is refused before its body is read.
 void Connection::on_head() {
   phase_ = Phase::body;
   arm(core_.options.body_timeout);
+  const auto coding = parser_->get()[bhttp::field::content_encoding];
+  if (!coding.empty() && !beast::iequals(coding, "identity")) {
+    return refuse(
+        ApiError{415,
+                 fmt::format("Content-Encoding is {}: bodies are accepted uncompressed only",
+                             is_harmless_id({coding.data(), coding.size()})
+                                 ? std::string_view(coding.data(), coding.size())
+                                 : "not readable"),
+                 "Content-Encoding"});
+  }
+  if (const auto refusal = core_.router.check(take_head())) return refuse(*refusal);
   if (parser_->get().version() >= 11 &&
       beast::iequals(parser_->get()[bhttp::field::expect], "100-continue") && !parser_->is_done()) {
     enqueue("HTTP/1.1 100 Continue\r\n\r\n");
   }
 }
 
-void Connection::dispatch() {
-  phase_ = Phase::handling;
-  deadline_.cancel();
-  auto message = parser_->release();
-  keep_alive_ = message.keep_alive();
-  chunked_ = message.version() >= 11;
-  head_only_ = message.method() == bhttp::verb::head;
-
+HttpRequest Connection::take_head() const {
+  const auto& message = parser_->get();
   HttpRequest request;
   request.method = std::string(message.method_string());
   const auto target = message.target();
@@ -139,6 +169,17 @@ void Connection::dispatch() {
   for (const auto& field : message) {
     request.headers.emplace_back(field.name_string(), field.value());
   }
+  return request;
+}
+
+void Connection::dispatch() {
+  phase_ = Phase::handling;
+  deadline_.cancel();
+  HttpRequest request = take_head();
+  auto message = parser_->release();
+  keep_alive_ = message.keep_alive();
+  chunked_ = message.version() >= 11;
+  head_only_ = message.method() == bhttp::verb::head;
   request.body = std::move(message.body());
 
   exchange_ = std::make_shared<Exchange>(shared_from_this(), std::move(request));
@@ -155,26 +196,25 @@ void Connection::dispatch() {
 
 void Connection::refuse(error_code error) {
   if (error == bhttp::error::header_limit) {
-    return refuse(
-        {431, fmt::format("the request's head exceeds {} bytes", core_.options.max_header_bytes),
-         ""});
+    return refuse(ApiError{
+        431, fmt::format("the request's head exceeds {} bytes", core_.options.max_header_bytes),
+        ""});
   }
   if (error == bhttp::error::body_limit) {
-    return refuse({413,
-                   fmt::format("the request's body exceeds {} bytes", core_.options.max_body_bytes),
-                   ""});
+    return refuse(ApiError{
+        413, fmt::format("the request's body exceeds {} bytes", core_.options.max_body_bytes), ""});
   }
-  refuse({400, fmt::format("malformed HTTP request: {}", error.message()), ""});
+  refuse(ApiError{400, fmt::format("malformed HTTP request: {}", error.message()), ""});
 }
 
 // Answers a request that never became one; nothing after it on this connection can be trusted.
-void Connection::refuse(const ApiError& error) {
+void Connection::refuse(const HttpReply& refusal) {
   phase_ = Phase::handling;
   deadline_.cancel();
   buffer_.clear();
   keep_alive_ = false;
   head_only_ = false;
-  reply(error_reply(error));
+  reply(refusal);
   arm(core_.options.write_timeout);
 }
 
@@ -186,7 +226,12 @@ std::string Connection::head(int status, std::string_view content_type) const {
                                  std::string_view(reason.data(), reason.size()),
                                  keep_alive_ ? "keep-alive" : "close");
   if (!content_type.empty()) text += fmt::format("Content-Type: {}\r\n", content_type);
-  return text;
+  return text + more_headers_;
+}
+
+void Connection::add_header(std::string_view name, std::string_view value) {
+  CHECK(value.find_first_of("\r\n") == value.npos, "header {} would split", name);
+  more_headers_ += fmt::format("{}: {}\r\n", name, value);
 }
 
 void Connection::reply(const HttpReply& reply) {
@@ -238,9 +283,9 @@ void Connection::enqueue(std::string bytes) {
 void Connection::write() {
   writing_ = true;
   if (phase_ == Phase::handling) arm(core_.options.write_timeout);
-  asio::async_write(
-      socket_, asio::buffer(outbox_.front()),
-      [self = shared_from_this()](error_code error, size_t) { self->on_write(error); });
+  auto done = [self = shared_from_this()](error_code error, size_t) { self->on_write(error); };
+  if (tls_) return tls_->write(asio::buffer(outbox_.front()), std::move(done));
+  asio::async_write(socket_, asio::buffer(outbox_.front()), std::move(done));
 }
 
 void Connection::on_write(error_code error) {
@@ -261,10 +306,14 @@ void Connection::finish_answer() {
   if (peer_closed_) return abort();
   // Closing while unread bytes are in flight would reset the connection and could destroy the
   // answer on its way: tell the client that nothing more comes, then read off what it still sends.
-  error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
   phase_ = Phase::linger;
   arm(core_.options.linger_timeout);
+  if (tls_) {
+    tls_->shutdown([self = shared_from_this()](error_code) { self->abort(); });
+  } else {
+    error_code ignored;
+    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  }
   read();
 }
 
@@ -281,11 +330,12 @@ void Connection::on_deadline() {
   // A wait that had fired before it was moved or cancelled is not for the current state.
   if (deadline_.expiry() > std::chrono::steady_clock::now()) return;
   switch (phase_) {
-    case Phase::head: return refuse({408, "the request's head did not arrive in time", ""});
-    case Phase::body: return refuse({408, "the request's body did not arrive in time", ""});
+    case Phase::head: return refuse(ApiError{408, "the request's head did not arrive in time", ""});
+    case Phase::body: return refuse(ApiError{408, "the request's body did not arrive in time", ""});
     case Phase::handling:
       if (writing_) abort();
       return;
+    case Phase::handshake:
     case Phase::idle:
     case Phase::linger: return abort();
     case Phase::closed: return;
@@ -315,6 +365,7 @@ void Exchange::offload(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   if (!connection_) return;
   asio::post(connection_->core().workers, [self = shared_from_this(), work = std::move(work)] {
+    if (self->is_over()) return;  // the client left while this waited its turn
     try {
       work();
     } catch (const std::exception& error) {
@@ -322,6 +373,15 @@ void Exchange::offload(std::function<void()> work) {
       self->post([self] { self->reply(error_reply({500, "internal error", ""})); });
     }
   });
+}
+
+bool Exchange::is_over() {
+  const std::lock_guard lock(mutex_);
+  return connection_ == nullptr;
+}
+
+void Exchange::add_header(std::string_view name, std::string_view value) {
+  if (connection_) connection_->add_header(name, value);
 }
 
 void Exchange::reply(HttpReply reply) {

@@ -31,6 +31,7 @@
 
 #include "asap/serve/http.h"
 #include "asap/serve/http_error.h"
+#include "asap/serve/http_tls.h"
 
 namespace asap::http {
 
@@ -46,6 +47,7 @@ class Connection;
 struct Core {
   HttpOptions options;
   HttpRouter router;
+  std::unique_ptr<TlsContext> tls;  // null: plain
   asio::io_context io;
   asio::thread_pool workers{
       1};  // offloaded work: one at a time, so large bodies cannot take the machine
@@ -63,7 +65,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Connection(tcp::socket socket, Core& core);
   ~Connection();
 
-  // False if the server is stopping: then the connection is dropped.
+  // False if the server is stopping or has as many connections as it may: then this one is dropped.
   bool admit();
   void start();
   // Closes at once. On the strand.
@@ -74,13 +76,14 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool is_cut() const { return cut_; }  // on the strand
 
   // For Exchange, on the strand.
+  void add_header(std::string_view name, std::string_view value);
   void reply(const HttpReply& reply);
   void begin_stream(std::string_view content_type);
   void send(std::string_view data);
   void end_stream(std::string_view data);
 
  private:
-  enum class Phase { idle, head, body, handling, linger, closed };
+  enum class Phase { handshake, idle, head, body, handling, linger, closed };
   using Parser = beast::http::request_parser<beast::http::string_body>;
 
   void begin_request();
@@ -90,7 +93,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void parse();
   void on_head();
   void dispatch();
-  void refuse(const ApiError& error);
+  HttpRequest take_head() const;
+  void refuse(const HttpReply& reply);
+  void refuse(const ApiError& error) { refuse(error_reply(error)); }
   void refuse(error_code error);
 
   void enqueue(std::string bytes);
@@ -105,6 +110,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   Core& core_;
   tcp::socket socket_;
+  std::unique_ptr<TlsStream> tls_;  // over the socket; null: plain
   asio::steady_timer deadline_;
   Phase phase_ = Phase::idle;
 
@@ -116,11 +122,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<Exchange> exchange_;  // while handling
   bool keep_alive_ = false;
-  bool chunked_ = true;      // HTTP/1.1; an HTTP/1.0 stream ends with its connection
-  bool head_only_ = false;   // HEAD
-  bool answered_ = false;    // the whole answer is queued
-  bool cut_ = false;         // the client reads too slowly: abort() is on its way
-  std::string stream_head_;  // not sent yet
+  bool chunked_ = true;       // HTTP/1.1; an HTTP/1.0 stream ends with its connection
+  bool head_only_ = false;    // HEAD
+  bool answered_ = false;     // the whole answer is queued
+  bool cut_ = false;          // the client reads too slowly: abort() is on its way
+  std::string stream_head_;   // not sent yet
+  std::string more_headers_;  // of the answer, whole lines
 
   std::deque<std::string> outbox_;  // the front is being written
   size_t queued_bytes_ = 0;
@@ -137,12 +144,14 @@ class Exchange final : public HttpExchange, public std::enable_shared_from_this<
   bool post(std::function<void()> work) override;
   void offload(std::function<void()> work) override;
   HttpRequest& request() override { return request_; }
+  void add_header(std::string_view name, std::string_view value) override;
   void reply(HttpReply reply) override;
   void begin_stream(std::string_view content_type) override;
   void send(std::string_view data) override;
   void end_stream(std::string_view data) override;
   void on_disconnect(std::function<void()> callback) override;
 
+  bool is_over();  // any thread
   // On the strand. Returns the disconnect callback, which is then no longer held.
   std::function<void()> detach();
 

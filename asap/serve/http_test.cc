@@ -195,14 +195,14 @@ TEST_F(HttpTest, RoutesMethodsAndPaths) {
 
 TEST_F(HttpTest, RefusesALargeBodyAndStillGetsTheAnswerThrough) {
   start();
-  const std::string body(10 << 20, 'x');
+  const std::string body(17 << 20, 'x');
   Client client(port());
   ASSERT_TRUE(client.send(post("/echo", body)));  // all of it, as clients do that read only then
   const auto response = client.receive();
   ASSERT_TRUE(response);
   EXPECT_EQ(response->status, 413);
   EXPECT_EQ(response->headers.at("connection"), "close");
-  EXPECT_NE(std::string(error_of(*response)["message"]).find("8388608"), std::string::npos);
+  EXPECT_NE(std::string(error_of(*response)["message"]).find("16777216"), std::string::npos);
   EXPECT_TRUE(client.closed_within(1000));
 }
 
@@ -365,6 +365,43 @@ TEST_F(HttpTest, NamesThePortThatIsTaken) {
   }
   options.host = "no-such-host.invalid";
   EXPECT_EQ(HttpServer::start(options, {}).error().code, Code::invalid);
+}
+
+TEST_F(HttpTest, RefusesCompressedBodiesBeforeReadingThem) {
+  start();
+  for (const char* coding : {"gzip", "deflate", "br", "zstd", "gzip, gzip", "x y"}) {
+    Client client(port());
+    client.send(
+        fmt::format("POST /echo HTTP/1.1\r\nContent-Encoding: {}\r\n"
+                    "Content-Length: 1000000\r\n\r\nabc",
+                    coding));
+    EXPECT_EQ(client.receive()->status, 415) << coding;
+  }
+  EXPECT_EQ(fetch(port(), post("/echo", "as it is", "Content-Encoding: identity\r\n"))->body,
+            "as it is");
+}
+
+TEST_F(HttpTest, RefusesConnectionsBeyondTheLimitAtOnce) {
+  HttpOptions options;
+  options.max_connections = 3;
+  start(options);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(std::make_unique<Client>(port()));
+    clients.back()->send(get("/hello"));
+    ASSERT_EQ(clients.back()->receive()->body, "hello");
+  }
+  Client fourth(port());
+  const auto refused = fourth.receive();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_TRUE(fourth.closed_within(500));
+  clients.pop_back();  // room again
+  const auto begin = Clock::now();
+  while (seconds_since(begin) < 5) {
+    if (fetch(port(), get("/hello")).value_or(test::Response{}).status == 200) return;
+  }
+  FAIL() << "no room after a connection closed";
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "asap/serve/openai.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -10,6 +12,7 @@
 #include "asap/serve/http_error.h"
 #include "asap/serve/openai_request.h"
 #include "asap/serve/openai_response.h"
+#include "asap/serve/request_context.h"
 #include "asap/serve/stop_matcher.h"
 
 namespace asap {
@@ -45,7 +48,8 @@ tl::expected<CompletionRequest, ApiError> parse(const OpenAi& openai, Api api,
 }
 
 tl::expected<Prepared, ApiError> prepare(OpenAi& openai, Api api, std::string_view body) {
-  const RequestLimits limits{openai.model, openai.engine.max_model_len(), openai.engine.vocab()};
+  const RequestLimits limits{openai.options.model, openai.engine.max_model_len(),
+                             openai.engine.vocab()};
   auto request = parse(openai, api, body, limits);
   if (!request) return tl::unexpected(std::move(request).error());
   auto prompts = tokenize_prompts(*request, limits, openai.tokenizer);
@@ -59,18 +63,19 @@ tl::expected<Prepared, ApiError> prepare(OpenAi& openai, Api api, std::string_vi
 class CompletionJob final : public std::enable_shared_from_this<CompletionJob> {
  public:
   CompletionJob(std::shared_ptr<OpenAi> openai, std::shared_ptr<HttpExchange> exchange,
-                Prepared prepared);
+                Prepared prepared, RequestContext context);
   void start();
 
  private:
   struct Choice {
-    Choice(const Tokenizer& tokenizer, const std::vector<std::string>& stop)
-        : decoder(tokenizer, /*skip_special=*/true), stops(stop) {}
+    Choice(const Tokenizer& tokenizer, bool skip_special, const std::vector<std::string>& stop)
+        : decoder(tokenizer, skip_special), stops(stop) {}
     uint64_t handle = 0;  // the engine's
     bool submitted = false;
     bool done = false;
     int prompt_tokens = 0;
     int completion_tokens = 0;
+    Instant first, last;  // tokens
     int code_points = 0;  // of the text so far
     StreamDecoder decoder;
     StopMatcher stops;
@@ -83,14 +88,18 @@ class CompletionJob final : public std::enable_shared_from_this<CompletionJob> {
   std::string text_of(Choice& choice, const TokenEvent& event);
   void send(const CompletionPiece& piece);
   void collect(Choice& choice, CompletionPiece piece);
+  bool is_stop_token(int32_t token) const;
+  void count_end(const Choice& choice, const TokenEvent& event, std::string_view reason);
   void finish();
+  void log(int status, std::string_view outcome) const;
   void fail(const ApiError& error);
   void cancel_all(Outcome outcome);
 
   const std::shared_ptr<OpenAi> openai_;
   const std::shared_ptr<HttpExchange> exchange_;
   CompletionRequest request_;
-  std::vector<std::vector<int32_t>> prompts_;  // [choice], moved out as they are submitted
+  const RequestContext context_;
+  std::vector<std::vector<int32_t>> prompts_;  // each gives request_.n choices
   CompletionHead head_;
   std::vector<Choice> choices_;
   size_t done_ = 0;         // choices
@@ -98,39 +107,36 @@ class CompletionJob final : public std::enable_shared_from_this<CompletionJob> {
   bool over_ = false;
 };
 
-// The client's own id if it is harmless in logs and JSON, else a random one.
-std::string request_id(OpenAi& openai, Api api, const HttpRequest& request) {
-  const std::string_view prefix = api == Api::chat ? "chatcmpl" : "cmpl";
-  const std::string_view own = request.header("x-request-id");
-  const bool usable =
-      !own.empty() && own.size() <= 128 &&
-      std::all_of(own.begin(), own.end(), [](char c) { return c > ' ' && c < 127; });
-  return usable ? fmt::format("{}-{}", prefix, own)
-                : fmt::format("{}-{:016x}", prefix, openai.draw());
-}
-
 CompletionJob::CompletionJob(std::shared_ptr<OpenAi> openai, std::shared_ptr<HttpExchange> exchange,
-                             Prepared prepared)
+                             Prepared prepared, RequestContext context)
     : openai_(std::move(openai)),
       exchange_(std::move(exchange)),
       request_(std::move(prepared.request)),
+      context_(std::move(context)),
       prompts_(std::move(prepared.prompts)),
-      head_{prepared.api, request_id(*openai_, prepared.api, exchange_->request()), unix_seconds(),
-            openai_->model} {
-  choices_.reserve(prompts_.size());
-  for (size_t i = 0; i < prompts_.size(); ++i) {
-    Choice& choice = choices_.emplace_back(openai_->tokenizer, request_.stop);
-    choice.prompt_tokens = static_cast<int>(prompts_[i].size());
+      head_{prepared.api,
+            fmt::format("{}-{}", prepared.api == Api::chat ? "chatcmpl" : "cmpl", context_.id),
+            unix_seconds(), openai_->options.model} {
+  const auto n = static_cast<size_t>(request_.n);
+  choices_.reserve(prompts_.size() * n);
+  for (size_t i = 0; i < prompts_.size() * n; ++i) {
+    Choice& choice =
+        choices_.emplace_back(openai_->tokenizer, request_.skip_special_tokens, request_.stop);
+    choice.prompt_tokens = static_cast<int>(prompts_[i / n].size());
     choice.whole.index = static_cast<int>(i);
     choice.whole.with_logprobs = request_.sampling.logprobs >= 0;
     choice.whole.with_token_ids = request_.return_token_ids;
-    if (request_.return_token_ids) choice.whole.prompt_token_ids = prompts_[i];
+    if (request_.return_token_ids) choice.whole.prompt_token_ids = prompts_[i / n];
   }
 }
 
 void CompletionJob::start() {
   exchange_->on_disconnect([self = shared_from_this()] { self->cancel_all(Outcome::abort); });
-  for (size_t i = 0; i < choices_.size() && !over_; ++i) submit(i, std::move(prompts_[i]));
+  const auto n = static_cast<size_t>(request_.n);
+  for (size_t i = 0; i < choices_.size() && !over_; ++i) {
+    const bool last = i % n == n - 1;
+    submit(i, last ? std::move(prompts_[i / n]) : prompts_[i / n]);
+  }
   prompts_.clear();
 }
 
@@ -139,6 +145,9 @@ void CompletionJob::submit(size_t index, std::vector<int32_t> prompt) {
   request.id = choices_.size() == 1 ? head_.id : fmt::format("{}-{}", head_.id, index);
   request.prompt = std::move(prompt);
   request.sampling = request_.sampling;
+  request.sampling.seed += index % static_cast<size_t>(request_.n);  // n different answers
+  request.priority = request_.priority;
+  request.queue_timeout = context_.queue_timeout;
   // The engine's thread only hands the event over; it comes to on_token() after this function has
   // returned.
   auto handle = openai_->engine.submit(
@@ -150,7 +159,7 @@ void CompletionJob::submit(size_t index, std::vector<int32_t> prompt) {
   Choice& choice = choices_[index];
   choice.handle = *handle;
   choice.submitted = true;
-  openai_->metrics.accepted(choice.prompt_tokens);
+  openai_->metrics.accepted(choice.prompt_tokens, request_.n, request_.sampling.max_tokens);
 }
 
 void CompletionJob::on_token(size_t index, const TokenEvent& event) {
@@ -158,14 +167,17 @@ void CompletionJob::on_token(size_t index, const TokenEvent& event) {
   if (over_ || choice.done) return;
   if (event.finish == Finish::error) return fail(api_error(event.error));
   if (++choice.completion_tokens == 1) {
+    choice.first = event.emitted;
     openai_->metrics.first_token(event);
+  } else {
+    openai_->metrics.next_token(event.emitted - choice.last);
   }
+  choice.last = event.emitted;
   CompletionPiece piece = piece_of(choice, event);
   if (!piece.finish_reason.empty()) {
     choice.done = true;
     ++done_;
-    openai_->metrics.finished(piece.finish_reason == "stop" ? Outcome::stop : Outcome::length,
-                              event.emitted - event.arrived);
+    count_end(choice, event, piece.finish_reason);
   }
   request_.stream ? send(piece) : collect(choice, std::move(piece));
   if (done_ == choices_.size()) finish();
@@ -191,15 +203,39 @@ CompletionPiece CompletionJob::piece_of(Choice& choice, const TokenEvent& event)
   if (!choice.stops.matched().empty()) {
     piece.finish_reason = "stop";
     piece.stop_reason = choice.stops.matched();
+    if (request_.include_stop) piece.text += piece.stop_reason;
     if (event.finish == Finish::none) openai_->engine.cancel(choice.handle);
   } else if (event.finish != Finish::none) {
     piece.finish_reason = event.finish == Finish::stop ? "stop" : "length";
+    if (event.finish == Finish::stop && is_stop_token(event.token)) piece.stop_token = event.token;
   }
   return piece;
 }
 
+bool CompletionJob::is_stop_token(int32_t token) const {
+  const auto& ids = request_.sampling.stop_token_ids;
+  return std::find(ids.begin(), ids.end(), token) != ids.end();
+}
+
+void CompletionJob::count_end(const Choice& choice, const TokenEvent& event,
+                              std::string_view reason) {
+  FinishedRequest done;
+  done.outcome = reason == "stop" ? Outcome::stop : Outcome::length;
+  done.completion_tokens = choice.completion_tokens;
+  done.arrived = event.arrived;
+  done.started = event.started;
+  done.first = choice.first;
+  done.last = choice.last;
+  openai_->metrics.finished(done);
+}
+
 std::string CompletionJob::text_of(Choice& choice, const TokenEvent& event) {
-  std::string text = choice.stops.push(choice.decoder.push(event.token));
+  // The token that ends the output is not part of its text.
+  const bool ends = event.finish == Finish::stop && is_stop_token(event.token);
+  std::string piece = ends ? "" : choice.decoder.push(event.token);
+  // No stop string counts before min_tokens.
+  const bool early = choice.completion_tokens <= request_.sampling.min_tokens;
+  std::string text = early ? std::move(piece) : choice.stops.push(piece);
   if (event.finish != Finish::none) {
     text += choice.stops.push(choice.decoder.flush());
     text += choice.stops.flush();
@@ -231,6 +267,7 @@ void CompletionJob::collect(Choice& choice, CompletionPiece piece) {
   whole.text += piece.text;
   whole.finish_reason = piece.finish_reason;
   whole.stop_reason = piece.stop_reason;
+  whole.stop_token = piece.stop_token;
   std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(whole.logprobs));
   if (piece.timing) whole.timing = piece.timing;
   whole.token_ids.insert(whole.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
@@ -240,9 +277,11 @@ void CompletionJob::finish() {
   over_ = true;
   Usage usage;
   for (const Choice& choice : choices_) {
-    usage.prompt_tokens += choice.prompt_tokens;
+    // Each prompt counts once, however many answers it has.
+    if (choice.whole.index % request_.n == 0) usage.prompt_tokens += choice.prompt_tokens;
     usage.completion_tokens += choice.completion_tokens;
   }
+  log(200, "finished");
   if (request_.stream) {
     if (request_.include_usage) exchange_->send(sse(usage_event(head_, usage)));
     return exchange_->end_stream(kDone);
@@ -256,15 +295,36 @@ void CompletionJob::finish() {
 
 // One choice that fails takes the request with it.
 void CompletionJob::fail(const ApiError& error) {
+  if (over_) return;
   cancel_all(Outcome::error);
+  openai_->metrics.refused(error.status);
+  log(error.status, error.message);
   if (!streaming_) return exchange_->reply(error_reply(error));
   exchange_->send(sse(error_body(error)));
   exchange_->end_stream(kDone);
 }
 
+// One line per request: what an operator greps for.
+void CompletionJob::log(int status, std::string_view outcome) const {
+  if (!openai_->options.log_requests) return;
+  int prompt = 0, completion = 0;
+  Instant last;
+  for (const Choice& choice : choices_) {
+    prompt += choice.prompt_tokens;
+    completion += choice.completion_tokens;
+    last = std::max(last, choice.last);
+  }
+  spdlog::info(
+      "request id={} status={} choices={} prompt_tokens={} completion_tokens={} "
+      "stream={}{}{} outcome=\"{}\"",
+      head_.id, status, choices_.size(), prompt, completion, request_.stream,
+      context_.traceparent.empty() ? "" : " traceparent=", context_.traceparent, outcome);
+}
+
 void CompletionJob::cancel_all(Outcome outcome) {
   if (over_) return;
   over_ = true;
+  if (outcome == Outcome::abort) log(499, "the client left");
   for (const Choice& choice : choices_) {
     if (!choice.submitted || choice.done) continue;
     openai_->engine.cancel(choice.handle);
@@ -274,8 +334,17 @@ void CompletionJob::cancel_all(Outcome outcome) {
 
 void begin(const std::shared_ptr<OpenAi>& openai, const std::shared_ptr<HttpExchange>& exchange,
            tl::expected<Prepared, ApiError> prepared) {
-  if (!prepared) return exchange->reply(error_reply(prepared.error()));
-  std::make_shared<CompletionJob>(openai, exchange, *std::move(prepared))->start();
+  const auto refuse = [&](const ApiError& error) {
+    openai->metrics.refused(error.status);
+    exchange->reply(error_reply(error));
+  };
+  auto context = request_context(exchange->request(), prepared ? prepared->request.request_id : "",
+                                 openai->options.queue_timeout, openai->draw());
+  if (!context) return refuse(context.error());
+  context->put_headers(*exchange);
+  if (!prepared) return refuse(prepared.error());
+  std::make_shared<CompletionJob>(openai, exchange, *std::move(prepared), *std::move(context))
+      ->start();
 }
 
 uint64_t random_bits() {
@@ -285,13 +354,13 @@ uint64_t random_bits() {
 
 }  // namespace
 
-OpenAi::OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, std::string model_in,
+OpenAi::OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, OpenAiOptions options_in,
                Result<ChatTemplate> chat_in)
     : engine(engine_in),
       tokenizer(tokenizer_in),
-      model(std::move(model_in)),
+      options(std::move(options_in)),
       chat(std::move(chat_in)),
-      metrics(model, engine.max_model_len()),
+      metrics(options.model, engine.max_model_len()),
       base_(random_bits()) {}
 
 uint64_t OpenAi::draw() {
@@ -302,6 +371,9 @@ namespace {
 
 HttpHandler handler(std::shared_ptr<OpenAi> openai, Api api) {
   return [openai = std::move(openai), api](const std::shared_ptr<HttpExchange>& exchange) {
+    if (const Status room = openai->engine.check_room(); !room) {
+      return begin(openai, exchange, tl::unexpected(api_error(room.error())));
+    }
     auto body = std::make_shared<std::string>(std::move(exchange->request().body));
     if (api == Api::completions && body->size() <= kInlineBodyBytes) {
       return begin(openai, exchange, prepare(*openai, api, *body));

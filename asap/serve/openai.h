@@ -19,11 +19,17 @@
 
 namespace asap {
 
+struct OpenAiOptions {
+  std::string model;          // what "model" of a request must say
+  Duration queue_timeout{0};  // of requests that bring none; 0: none
+  bool log_requests = false;  // a line for each that ends
+};
+
 // What all requests share. Engine and tokenizer outlive the server.
 class OpenAi {
  public:
   // `chat_in`: the model's template, or why it has none.
-  OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, std::string model_in,
+  OpenAi(Engine& engine_in, const Tokenizer& tokenizer_in, OpenAiOptions options_in,
          Result<ChatTemplate> chat_in);
 
   // 64 random bits: for ids, and for the seeds of requests that bring none.
@@ -31,7 +37,7 @@ class OpenAi {
 
   Engine& engine;
   const Tokenizer& tokenizer;
-  const std::string model;
+  const OpenAiOptions options;
   const Result<ChatTemplate> chat;
   Metrics metrics;
 

@@ -22,7 +22,13 @@ void check(const tl::expected<asap::CompletionRequest, asap::ApiError>& request)
   CHECK(!request->prompts.empty());
   const asap::SamplingParams& sampling = request->sampling;
   CHECK(sampling.max_tokens >= 1 && sampling.max_tokens <= limits.max_model_len);
-  CHECK(sampling.temperature >= 0);
+  CHECK(sampling.min_tokens >= 0 && sampling.min_tokens <= sampling.max_tokens);
+  CHECK(sampling.temperature >= 0 && sampling.top_p > 0 && sampling.top_p <= 1);
+  CHECK(sampling.top_k >= 0 && sampling.min_p >= 0 && sampling.min_p <= 1);
+  CHECK(sampling.repetition_penalty > 0 && sampling.logit_bias.size() <= asap::kMaxBiases);
+  for (const auto& [id, bias] : sampling.logit_bias) CHECK(id >= 0 && id < limits.vocab);
+  for (const int32_t id : sampling.stop_token_ids) CHECK(id >= 0 && id < limits.vocab);
+  CHECK(request->n >= 1 && request->prompts.size() * static_cast<size_t>(request->n) <= 256);
   CHECK(sampling.logprobs >= -1 && sampling.logprobs <= asap::kMaxLogprobs);
   for (const asap::Prompt& prompt : request->prompts) {
     if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {

@@ -1,174 +1,18 @@
 #include "asap/serve/openai_request.h"
 
 #include <algorithm>
-#include <cmath>
+#include <charconv>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <optional>
 
-#include "asap/base/check.h"
 #include "asap/chat/json.h"
+#include "asap/serve/json_fields.h"
 
 namespace asap {
 namespace {
 
 using Json = nlohmann::json;
-using Checked = tl::expected<void, ApiError>;
-
-template <typename... Args>
-tl::unexpected<ApiError> bad(std::string_view param, fmt::format_string<Args...> format,
-                             Args&&... args) {
-  return tl::unexpected<ApiError>(
-      ApiError{400, fmt::format(format, std::forward<Args>(args)...), std::string(param)});
-}
-
-// Returns the refusal of a Checked to the caller, or goes on.
-#define TRY(expression)                                            \
-  do {                                                             \
-    if (auto checked = (expression); !checked) {                   \
-      return tl::unexpected<ApiError>(std::move(checked).error()); \
-    }                                                              \
-  } while (false)
-
-// What came, for a message: kind and, if short, value ("string \"abc\"", "array").
-std::string describe(const Json& value) {
-  if (value.is_null()) return "null";
-  if (value.is_array() || value.is_object()) return value.type_name();
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 40) text = text.substr(0, 40) + "...";
-  return fmt::format("{} {}", value.type_name(), text);
-}
-
-// Byte position of the first bracket nested deeper than the limit. The parser itself does not
-// recurse, but what is built from its output and later destroyed or walked might.
-std::optional<size_t> too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxJsonDepth) return i;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return std::nullopt;
-}
-
-tl::expected<Json, ApiError> parse_object(std::string_view body) {
-  if (body.empty()) return bad("", "the request's body is empty: a JSON object is expected");
-  if (const auto at = too_deep(body)) {
-    return bad("", "invalid JSON at byte {}: nested deeper than {} levels", *at, kMaxJsonDepth);
-  }
-  Json object;
-  try {
-    object = Json::parse(body);
-  } catch (const Json::parse_error& error) {
-    // The library's message carries line, column and what it met; its own tag in front is of no use
-    // to a client.
-    const std::string_view what = error.what();
-    const size_t tag = what.find("] ");
-    return bad("", "invalid JSON at byte {}: {}", error.byte,
-               tag == what.npos ? what : what.substr(tag + 2));
-  } catch (const Json::exception& error) {
-    return bad("", "invalid JSON: {}", error.what());  // a number beyond the range of doubles
-  }
-  if (!object.is_object()) {
-    return bad("", "the request's body is {}: a JSON object is expected", describe(object));
-  }
-  return object;
-}
-
-// The fields of a request object. `null` counts as absent, as clients send it for "default".
-class Fields {
- public:
-  explicit Fields(const Json& object, std::string prefix = "")
-      : object_(object), prefix_(std::move(prefix)) {}
-
-  const Json* find(std::string_view name) const {
-    const auto it = object_.find(name);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-
-  Checked boolean(std::string_view name, bool& out) const {
-    const Json* value = find(name);
-    if (!value) return {};
-    if (!value->is_boolean()) return wrong(name, *value, "true or false");
-    out = value->get<bool>();
-    return {};
-  }
-
-  // Integers may also come as 16.0, as some languages have no other numbers.
-  Checked integer(std::string_view name, int64_t low, int64_t high, int64_t& out) const {
-    const Json* value = find(name);
-    if (!value) return {};
-    const auto number = integral(*value);
-    if (!number || *number < low || *number > high) {
-      return wrong(name, *value, fmt::format("an integer from {} to {}", low, high));
-    }
-    out = *number;
-    return {};
-  }
-
-  Checked number(std::string_view name, double low, double high, double& out) const {
-    const Json* value = find(name);
-    if (!value) return {};
-    const double got = value->is_number() ? value->get<double>() : low - 1;
-    if (!(got >= low && got <= high)) {
-      return wrong(name, *value,
-                   high == std::numeric_limits<double>::max()
-                       ? fmt::format("a number of at least {}", low)
-                       : fmt::format("a number from {} to {}", low, high));
-    }
-    out = got;
-    return {};
-  }
-
-  tl::unexpected<ApiError> wrong(std::string_view name, const Json& value,
-                                 std::string_view expected) const {
-    const std::string param = prefix_ + std::string(name);
-    return bad(param, "{} is {}: expected {}", param, describe(value), expected);
-  }
-
- private:
-  static std::optional<int64_t> integral(const Json& value) {
-    if (value.is_number_unsigned()) {
-      const auto number = value.get<uint64_t>();
-      if (number > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
-      return static_cast<int64_t>(number);
-    }
-    if (value.is_number_integer()) return value.get<int64_t>();
-    if (!value.is_number_float()) return std::nullopt;
-    const double number = value.get<double>();
-    // Above 2^53 a double no longer says which integer was meant.
-    if (std::floor(number) != number || std::abs(number) > 0x1p53) return std::nullopt;
-    return static_cast<int64_t>(number);
-  }
-
-  const Json& object_;
-  std::string prefix_;
-};
 
 // ---- prompt
-
-tl::expected<std::vector<int32_t>, ApiError> parse_ids(const Json& array, std::string_view name,
-                                                       int vocab) {
-  std::vector<int32_t> ids;
-  ids.reserve(array.size());
-  for (const Json& value : array) {
-    if (!value.is_number_integer() || value < 0 || value >= vocab) {
-      return bad("prompt", "{}[{}] is {}: expected a token id from 0 to {}", name, ids.size(),
-                 describe(value), vocab - 1);
-    }
-    ids.push_back(value.get<int32_t>());
-  }
-  return ids;
-}
 
 tl::expected<Prompt, ApiError> parse_one_prompt(const Json& value, std::string_view name,
                                                 int vocab) {
@@ -179,7 +23,7 @@ tl::expected<Prompt, ApiError> parse_one_prompt(const Json& value, std::string_v
   }
   if (value.is_array()) {
     if (value.empty()) return bad("prompt", "{} is empty: at least one token is needed", name);
-    auto ids = parse_ids(value, name, vocab);
+    auto ids = parse_ids(value, "prompt", name, vocab);
     if (!ids) return tl::unexpected(std::move(ids).error());
     return Prompt(*std::move(ids));
   }
@@ -198,9 +42,9 @@ Checked parse_prompts(const Fields& fields, int vocab, std::vector<Prompt>& out)
     out.push_back(*std::move(prompt));
     return {};
   }
-  if (value->size() > kMaxPrompts) {
+  if (value->size() > kMaxChoices) {
     return bad("prompt", "prompt holds {} prompts: at most {} per request", value->size(),
-               kMaxPrompts);
+               kMaxChoices);
   }
   for (const Json& item : *value) {
     auto prompt = parse_one_prompt(item, fmt::format("prompt[{}]", out.size()), vocab);
@@ -212,25 +56,10 @@ Checked parse_prompts(const Fields& fields, int vocab, std::vector<Prompt>& out)
 
 // ---- the other fields
 
-Checked check_model(const Fields& fields, const std::string& served) {
-  const Json* value = fields.find("model");
-  if (!value) return {};
-  if (!value->is_string()) return fields.wrong("model", *value, "a string");
-  if (*value == served) return {};
-  return tl::unexpected(ApiError{
-      404,
-      fmt::format("the model {} does not exist: this server has \"{}\"", value->dump(), served),
-      "model"});
-}
-
 // Fields that would change the answer's meaning and are served with one value only.
 Checked check_unsupported(const Fields& fields) {
-  for (const std::string_view name : {"n", "best_of"}) {
-    int64_t count = 1;
-    TRY(fields.integer(name, 1, 1, count));
-  }
   bool echo = false;
-  TRY(fields.boolean("echo", echo));
+  ASAP_CHECKED(fields.boolean("echo", echo));
   if (echo) return bad("echo", "echo is true: only false is supported");
   if (const Json* suffix = fields.find("suffix"); suffix && *suffix != "") {
     return fields.wrong("suffix", *suffix, "none: it is not supported");
@@ -259,29 +88,72 @@ Checked parse_stop(const Fields& fields, std::vector<std::string>& out) {
   return {};
 }
 
+// How many answers to each prompt. best_of: so many would be made and the best n kept.
+Checked parse_n(const Fields& fields, int& out) {
+  int64_t n = 1;
+  ASAP_CHECKED(fields.integer("n", 1, kMaxChoices, n));
+  int64_t best_of = n;
+  ASAP_CHECKED(fields.integer("best_of", 1, kMaxChoices, best_of));
+  if (best_of != n) {
+    return bad("best_of", "best_of is {}: expected n ({}), as all answers are returned", best_of,
+               n);
+  }
+  out = static_cast<int>(n);
+  return {};
+}
+
 // max_completion_tokens is the newer name of the same thing.
 Checked parse_length(const Fields& fields, int max_model_len, SamplingParams& out) {
   int64_t max_tokens = out.max_tokens;
-  TRY(fields.integer("max_completion_tokens", 1, max_model_len, max_tokens));
-  TRY(fields.integer("max_tokens", 1, max_model_len, max_tokens));
+  ASAP_CHECKED(fields.integer("max_completion_tokens", 1, max_model_len, max_tokens));
+  ASAP_CHECKED(fields.integer("max_tokens", 1, max_model_len, max_tokens));
   out.max_tokens = static_cast<int>(max_tokens);
-  TRY(fields.boolean("ignore_eos", out.ignore_eos));
+  ASAP_CHECKED(fields.boolean("ignore_eos", out.ignore_eos));
   int64_t min_tokens = 0;
-  TRY(fields.integer("min_tokens", 0, max_tokens, min_tokens));
-  // Load generators ask for exactly n tokens this way, with or without ignore_eos.
-  if (min_tokens == max_tokens) out.ignore_eos = true;
-  if (min_tokens > 0 && !out.ignore_eos) {
-    return bad("min_tokens", "min_tokens is {}: expected 0 or max_tokens ({}), or ignore_eos",
-               min_tokens, max_tokens);
+  ASAP_CHECKED(fields.integer("min_tokens", 0, max_tokens, min_tokens));
+  out.min_tokens = static_cast<int>(min_tokens);
+  return {};
+}
+
+// {"token id": bias, ...}
+Checked parse_logit_bias(const Fields& fields, int vocab, SamplingParams& out) {
+  const Json* value = fields.find("logit_bias");
+  if (!value) return {};
+  if (!value->is_object() || value->size() > kMaxBiases) {
+    return fields.wrong("logit_bias", *value,
+                        fmt::format("an object of at most {} token ids", kMaxBiases));
+  }
+  const Fields biases(*value, "logit_bias.");
+  for (const auto& [key, bias] : value->items()) {
+    int32_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocab) {
+      return bad("logit_bias", "logit_bias has the key {}: expected a token id from 0 to {}",
+                 describe(key), vocab - 1);
+    }
+    if (!bias.is_number()) return biases.wrong(key, bias, "a number from -100 to 100");
+    double number = 0;
+    ASAP_CHECKED(biases.number(key, -100, 100, number));
+    out.logit_bias.emplace_back(id, static_cast<float>(number));
   }
   return {};
 }
 
-Checked parse_sampling(const Fields& fields, CompletionRequest& out) {
-  TRY(fields.number("temperature", 0, std::numeric_limits<double>::max(),
-                    out.sampling.temperature));
+Checked parse_sampling(const Fields& fields, int vocab, CompletionRequest& out) {
+  SamplingParams& p = out.sampling;
+  ASAP_CHECKED(fields.number("temperature", 0, kLargestNumber, p.temperature));
+  ASAP_CHECKED(fields.number("top_p", std::numeric_limits<double>::min(), 1, p.top_p));
+  ASAP_CHECKED(fields.number("min_p", 0, 1, p.min_p));
+  ASAP_CHECKED(fields.number("presence_penalty", -2, 2, p.presence_penalty));
+  ASAP_CHECKED(fields.number("frequency_penalty", -2, 2, p.frequency_penalty));
+  ASAP_CHECKED(fields.number("repetition_penalty", 0.01, 100, p.repetition_penalty));
+  int64_t top_k = 0;  // -1 is vLLM's "all"
+  ASAP_CHECKED(fields.integer("top_k", -1, INT32_MAX, top_k));
+  p.top_k = static_cast<int>(std::max<int64_t>(0, top_k));
+  ASAP_CHECKED(parse_logit_bias(fields, vocab, p));
+  ASAP_CHECKED(fields.ids("stop_token_ids", vocab, kMaxStopIds, p.stop_token_ids));
   int64_t seed = 0;
-  TRY(fields.integer("seed", INT64_MIN, INT64_MAX, seed));
+  ASAP_CHECKED(fields.integer("seed", INT64_MIN, INT64_MAX, seed));
   out.has_seed = fields.find("seed") != nullptr;
   out.sampling.seed = static_cast<uint64_t>(seed);
   return {};
@@ -289,7 +161,7 @@ Checked parse_sampling(const Fields& fields, CompletionRequest& out) {
 
 Checked parse_logprobs(const Fields& fields, SamplingParams& out) {
   int64_t logprobs = -1;
-  TRY(fields.integer("logprobs", 0, kMaxLogprobs, logprobs));
+  ASAP_CHECKED(fields.integer("logprobs", 0, kMaxLogprobs, logprobs));
   out.logprobs = static_cast<int>(logprobs);
   return {};
 }
@@ -297,9 +169,9 @@ Checked parse_logprobs(const Fields& fields, SamplingParams& out) {
 // In chat a switch, and the number of alternatives beside it.
 Checked parse_chat_logprobs(const Fields& fields, SamplingParams& out) {
   bool wanted = false;
-  TRY(fields.boolean("logprobs", wanted));
+  ASAP_CHECKED(fields.boolean("logprobs", wanted));
   int64_t alternatives = 0;
-  TRY(fields.integer("top_logprobs", 0, kMaxLogprobs, alternatives));
+  ASAP_CHECKED(fields.integer("top_logprobs", 0, kMaxLogprobs, alternatives));
   if (alternatives > 0 && !wanted) {
     return bad("top_logprobs", "top_logprobs is {}: expected with \"logprobs\": true only",
                alternatives);
@@ -309,11 +181,29 @@ Checked parse_chat_logprobs(const Fields& fields, SamplingParams& out) {
 }
 
 Checked parse_stream(const Fields& fields, CompletionRequest& out) {
-  TRY(fields.boolean("stream", out.stream));
+  ASAP_CHECKED(fields.boolean("stream", out.stream));
   const Json* options = fields.find("stream_options");
   if (!options) return {};
   if (!options->is_object()) return fields.wrong("stream_options", *options, "an object");
-  TRY(Fields(*options, "stream_options.").boolean("include_usage", out.include_usage));
+  ASAP_CHECKED(Fields(*options, "stream_options.").boolean("include_usage", out.include_usage));
+  return {};
+}
+
+// The fields that completions and chats share, but for the lengths.
+Checked parse_common(const Fields& fields, const RequestLimits& limits, CompletionRequest& out) {
+  ASAP_CHECKED(parse_n(fields, out.n));
+  ASAP_CHECKED(parse_sampling(fields, limits.vocab, out));
+  ASAP_CHECKED(parse_stop(fields, out.stop));
+  ASAP_CHECKED(parse_stream(fields, out));
+  ASAP_CHECKED(fields.boolean("return_token_ids", out.return_token_ids));
+  ASAP_CHECKED(fields.boolean("return_timing", out.return_timing));
+  ASAP_CHECKED(fields.boolean("add_special_tokens", out.add_special_tokens));
+  ASAP_CHECKED(fields.boolean("skip_special_tokens", out.skip_special_tokens));
+  ASAP_CHECKED(fields.boolean("include_stop_str_in_output", out.include_stop));
+  int64_t priority = 0;
+  ASAP_CHECKED(fields.integer("priority", -kMaxPriority, kMaxPriority, priority));
+  out.priority = static_cast<int>(priority);
+  ASAP_CHECKED(fields.string("request_id", out.request_id));
   return {};
 }
 
@@ -327,7 +217,7 @@ Checked check_unsupported_in_chat(const Fields& fields) {
     }
   }
   bool resume = false;
-  TRY(fields.boolean("continue_final_message", resume));
+  ASAP_CHECKED(fields.boolean("continue_final_message", resume));
   if (resume) return bad("continue_final_message", "only false is supported");
   if (const Json* choice = fields.find("tool_choice")) {
     if (*choice != "auto" && *choice != "none") {
@@ -387,7 +277,7 @@ tl::expected<std::string, ApiError> render_chat(const Fields& fields, std::strin
       return fields.wrong("tools", *tools, "an array of objects");
     }
   }
-  TRY(fields.boolean("add_generation_prompt", input.add_generation_prompt));
+  ASAP_CHECKED(fields.boolean("add_generation_prompt", input.add_generation_prompt));
   // Read once more: templates show the order of keys and the exact numbers.
   const auto values = jinja::parse_json(body);
   if (!values) return bad("", "{}", values.error().message);
@@ -414,17 +304,16 @@ tl::expected<CompletionRequest, ApiError> parse_completion(std::string_view body
   if (!object) return tl::unexpected(std::move(object).error());
   const Fields fields(*object);
   CompletionRequest request;
-  TRY(check_model(fields, limits.model));
-  TRY(check_unsupported(fields));
-  TRY(parse_prompts(fields, limits.vocab, request.prompts));
-  TRY(parse_length(fields, limits.max_model_len, request.sampling));
-  TRY(parse_sampling(fields, request));
-  TRY(parse_logprobs(fields, request.sampling));
-  TRY(parse_stop(fields, request.stop));
-  TRY(parse_stream(fields, request));
-  TRY(fields.boolean("return_token_ids", request.return_token_ids));
-  TRY(fields.boolean("return_timing", request.return_timing));
-  TRY(fields.boolean("add_special_tokens", request.add_special_tokens));
+  ASAP_CHECKED(check_model(fields, limits.model));
+  ASAP_CHECKED(check_unsupported(fields));
+  ASAP_CHECKED(parse_prompts(fields, limits.vocab, request.prompts));
+  ASAP_CHECKED(parse_length(fields, limits.max_model_len, request.sampling));
+  ASAP_CHECKED(parse_logprobs(fields, request.sampling));
+  ASAP_CHECKED(parse_common(fields, limits, request));
+  if (request.prompts.size() * static_cast<size_t>(request.n) > kMaxChoices) {
+    return bad("n", "n is {} and there are {} prompts: at most {} answers per request", request.n,
+               request.prompts.size(), kMaxChoices);
+  }
   return request;
 }
 
@@ -435,21 +324,15 @@ tl::expected<CompletionRequest, ApiError> parse_chat(std::string_view body,
   if (!object) return tl::unexpected(std::move(object).error());
   const Fields fields(*object);
   CompletionRequest request;
-  TRY(check_model(fields, limits.model));
-  TRY(check_unsupported(fields));
-  TRY(check_unsupported_in_chat(fields));
+  ASAP_CHECKED(check_model(fields, limits.model));
+  ASAP_CHECKED(check_unsupported(fields));
+  ASAP_CHECKED(check_unsupported_in_chat(fields));
   request.fill_context = !fields.find("max_tokens") && !fields.find("max_completion_tokens");
   if (request.fill_context) request.sampling.max_tokens = limits.max_model_len;
-  TRY(parse_length(fields, limits.max_model_len, request.sampling));
-  TRY(parse_sampling(fields, request));
-  TRY(parse_chat_logprobs(fields, request.sampling));
-  TRY(parse_stop(fields, request.stop));
-  TRY(parse_stream(fields, request));
-  TRY(fields.boolean("return_token_ids", request.return_token_ids));
-  TRY(fields.boolean("return_timing", request.return_timing));
-  // The template writes the special tokens.
-  request.add_special_tokens = false;
-  TRY(fields.boolean("add_special_tokens", request.add_special_tokens));
+  ASAP_CHECKED(parse_length(fields, limits.max_model_len, request.sampling));
+  ASAP_CHECKED(parse_chat_logprobs(fields, request.sampling));
+  request.add_special_tokens = false;  // the template writes them
+  ASAP_CHECKED(parse_common(fields, limits, request));
   request.prompt_field = "messages";
   auto prompt = render_chat(fields, body, chat, now);
   if (!prompt) return tl::unexpected(std::move(prompt).error());
@@ -479,6 +362,10 @@ tl::expected<std::vector<std::vector<int32_t>>, ApiError> tokenize_prompts(
                  tokens, limit - 1, limit);
     }
     if (request.fill_context) request.sampling.max_tokens = static_cast<int>(limit - tokens);
+    if (request.sampling.min_tokens > request.sampling.max_tokens) {
+      return bad("min_tokens", "min_tokens is {}: the prompt's {} tokens leave room for {}",
+                 request.sampling.min_tokens, tokens, request.sampling.max_tokens);
+    }
     if (tokens + request.sampling.max_tokens > limit) {
       return bad("max_tokens",
                  "the prompt's {} tokens and max_tokens {} make {}: the limit is {} "

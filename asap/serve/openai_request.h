@@ -30,8 +30,9 @@ struct RequestLimits {
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
 struct CompletionRequest {
-  std::vector<Prompt> prompts;  // at least one; each becomes one choice
-  SamplingParams sampling;      // sampling.seed is valid only if has_seed
+  std::vector<Prompt> prompts;  // at least one; each becomes n choices
+  int n = 1;
+  SamplingParams sampling;  // sampling.seed is valid only if has_seed
   bool has_seed = false;
   bool stream = false;
   bool include_usage = false;
@@ -41,13 +42,19 @@ struct CompletionRequest {
   bool fill_context = false;  // as many tokens as the model has room for; max_tokens is not used
   std::string_view prompt_field = "prompt";  // what errors about the prompt name
   std::vector<std::string> stop;             // the text ends before the first of these
+  bool include_stop = false;                 // ... or behind it
+  bool skip_special_tokens = true;           // in the text
+  int priority = 0;                          // as in vLLM: lower starts earlier
+  std::string request_id;                    // the client's own; ""
 };
 
-inline constexpr int kMaxPrompts = 256;  // per request
+inline constexpr size_t kMaxChoices = 256;  // prompts times n
+inline constexpr size_t kMaxBiases = 300;
+inline constexpr size_t kMaxStopIds = 64;
+inline constexpr int kMaxPriority = 1000;
 inline constexpr int kMaxLogprobs = 20;
 inline constexpr int kMaxStops = 16;       // strings
 inline constexpr int kMaxStopBytes = 256;  // of one string
-inline constexpr int kMaxJsonDepth = 64;
 
 // Never throws. All errors are 400, but 404 for a model that is not served.
 tl::expected<CompletionRequest, ApiError> parse_completion(std::string_view body,

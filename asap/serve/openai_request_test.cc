@@ -100,7 +100,6 @@ const Refusal kRefusals[] = {
     {with(R"("max_completion_tokens":0)"), "max_completion_tokens", "from 1 to 100"},
     {with(R"("min_tokens":-1)"), "min_tokens", "from 0 to 16"},
     {with(R"("min_tokens":17)"), "min_tokens", "from 0 to 16"},
-    {with(R"("min_tokens":3)"), "min_tokens", "or ignore_eos"},
     {with(R"("ignore_eos":1)"), "ignore_eos", "true or false"},
     // sampling
     {with(R"("temperature":-0.1)"), "temperature", "at least 0"},
@@ -115,10 +114,38 @@ const Refusal kRefusals[] = {
     {with(R"("logprobs":-1)"), "logprobs", "from 0 to 20"},
     {with(R"("logprobs":true)"), "logprobs", "boolean true"},
     // what is served with one value only
-    {with(R"("n":2)"), "n", "from 1 to 1"},
+    {with(R"("n":257)"), "n", "from 1 to 256"},
     {with(R"("n":0)"), "n", "number 0"},
     {with(R"("n":"1")"), "n", "string"},
-    {with(R"("best_of":2)"), "best_of", "number 2"},
+    {with(R"("best_of":2)"), "best_of", "expected n (1)"},
+    {with(R"("n":2,"best_of":3)"), "best_of", "expected n (2)"},
+    {R"({"n":200,"prompt":["a","b"]})", "n", "at most 256"},
+    {with(R"("top_p":0)"), "top_p", "number 0"},
+    {with(R"("top_p":1.01)"), "top_p", "number 1.01"},
+    {with(R"("top_p":"1")"), "top_p", "string"},
+    {with(R"("top_k":-2)"), "top_k", "from -1"},
+    {with(R"("top_k":2147483648)"), "top_k", "2147483648"},
+    {with(R"("top_k":0.5)"), "top_k", "number 0.5"},
+    {with(R"("min_p":1.5)"), "min_p", "from 0 to 1"},
+    {with(R"("presence_penalty":2.1)"), "presence_penalty", "from -2 to 2"},
+    {with(R"("frequency_penalty":-2.1)"), "frequency_penalty", "from -2 to 2"},
+    {with(R"("repetition_penalty":0)"), "repetition_penalty", "number 0"},
+    {with(R"("logit_bias":[1])"), "logit_bias", "array"},
+    {with(R"("logit_bias":{"a":1})"), "logit_bias", "key string \"a\""},
+    {with(R"("logit_bias":{"1x":1})"), "logit_bias", "1x"},
+    {with(R"("logit_bias":{"257":1})"), "logit_bias", "from 0 to 256"},
+    {with(R"("logit_bias":{"-1":1})"), "logit_bias", "-1"},
+    {with(R"("logit_bias":{"5":101})"), "logit_bias.5", "from -100 to 100"},
+    {with(R"("logit_bias":{"5":"x"})"), "logit_bias.5", "string"},
+    {with(R"("logit_bias":{"5":null})"), "logit_bias.5", "null"},
+    {with(R"("stop_token_ids":5)"), "stop_token_ids", "number 5"},
+    {with(R"("stop_token_ids":[257])"), "stop_token_ids", "from 0 to 256"},
+    {with(R"("stop_token_ids":["a"])"), "stop_token_ids", "string"},
+    {with(R"("priority":1.5)"), "priority", "an integer"},
+    {with(R"("priority":1001)"), "priority", "from -1000 to 1000"},
+    {with(R"("request_id":5)"), "request_id", "a string"},
+    {with(R"("skip_special_tokens":0)"), "skip_special_tokens", "true or false"},
+    {with(R"("include_stop_str_in_output":2)"), "include_stop_str_in_output", "true or false"},
     {with(R"("echo":true)"), "echo", "only false"},
     {with(R"("echo":"no")"), "echo", "true or false"},
     {with(R"("suffix":"end")"), "suffix", "not supported"},
@@ -154,7 +181,7 @@ TEST(ParseCompletion, RefusesAndNamesTheField) {
 
 TEST(ParseCompletion, LimitsTheNumberOfPromptsAndStops) {
   std::string prompts, stops;
-  for (int i = 0; i <= kMaxPrompts; ++i) prompts += (i ? ",\"a\"" : "\"a\"");
+  for (size_t i = 0; i <= kMaxChoices; ++i) prompts += (i ? ",\"a\"" : "\"a\"");
   for (int i = 0; i <= kMaxStops; ++i) stops += (i ? ",\"a\"" : "\"a\"");
   EXPECT_EQ(parse_completion(R"({"prompt":[)" + prompts + "]}", kLimits).error().param, "prompt");
   EXPECT_EQ(parse_completion(with(R"("stop":[)" + stops + "]"), kLimits).error().param, "stop");
@@ -190,7 +217,10 @@ TEST(ParseCompletion, AcceptsWhatClientsSend) {
          "repetition_penalty":1.1,"stream":true,"lora_path":null,"unknown":{"deep":[[1]]},
          "stream_options":{"include_usage":true,"continuous_usage_stats":true})"));
   EXPECT_EQ(request.sampling.max_tokens, 4);
-  EXPECT_TRUE(request.sampling.ignore_eos);  // min_tokens == max_tokens
+  EXPECT_EQ(request.sampling.min_tokens, 4);
+  EXPECT_EQ(request.sampling.top_p, 0.9);
+  EXPECT_EQ(request.sampling.top_k, 0);  // -1: all
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.1);
   EXPECT_EQ(request.sampling.temperature, 0.0);
   EXPECT_EQ(request.sampling.seed, UINT64_MAX);
   EXPECT_TRUE(request.has_seed && request.stream && request.include_usage);
@@ -198,6 +228,27 @@ TEST(ParseCompletion, AcceptsWhatClientsSend) {
   EXPECT_EQ(parsed(with(R"("max_completion_tokens":7)")).sampling.max_tokens, 7);
   EXPECT_EQ(parsed(with(R"("max_completion_tokens":7,"max_tokens":5)")).sampling.max_tokens, 5);
   EXPECT_EQ(parsed(with(R"("min_tokens":3,"ignore_eos":true)")).sampling.max_tokens, 16);
+}
+
+TEST(ParseCompletion, TakesEverySamplingParameter) {
+  const auto request = parsed(with(
+      R"("n":3,"best_of":3,"top_k":5,"min_p":0.1,"presence_penalty":-2,"frequency_penalty":2,
+         "logit_bias":{"0":-100,"256":2.5},"stop_token_ids":[7,8],"min_tokens":2,"priority":-3,
+         "skip_special_tokens":false,"include_stop_str_in_output":true,"request_id":"r")"));
+  const SamplingParams& p = request.sampling;
+  EXPECT_EQ(request.n, 3);
+  EXPECT_EQ(p.top_k, 5);
+  EXPECT_EQ(p.min_p, 0.1);
+  EXPECT_EQ(p.presence_penalty, -2);
+  EXPECT_EQ(p.frequency_penalty, 2);
+  ASSERT_EQ(p.logit_bias.size(), 2u);
+  EXPECT_EQ(p.logit_bias[0].first + p.logit_bias[1].first, 256);
+  EXPECT_EQ(p.stop_token_ids, (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(p.min_tokens, 2);
+  EXPECT_EQ(request.priority, -3);
+  EXPECT_FALSE(request.skip_special_tokens);
+  EXPECT_TRUE(request.include_stop);
+  EXPECT_EQ(request.request_id, "r");
 }
 
 TEST(TokenizePrompts, ChecksLengthsWithBothNumbers) {

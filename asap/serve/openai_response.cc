@@ -85,7 +85,9 @@ Json choice_json(Api api, const CompletionPiece& piece, bool whole) {
         api == Api::chat ? chat_logprobs(piece.logprobs) : legacy_logprobs(piece.logprobs);
   }
   choice["finish_reason"] = piece.finish_reason.empty() ? Json(nullptr) : Json(piece.finish_reason);
-  choice["stop_reason"] = piece.stop_reason.empty() ? Json(nullptr) : Json(piece.stop_reason);
+  choice["stop_reason"] = !piece.stop_reason.empty() ? Json(piece.stop_reason)
+                          : piece.stop_token >= 0    ? Json(piece.stop_token)
+                                                     : Json(nullptr);
   if (piece.with_token_ids) {
     choice["token_ids"] = piece.token_ids;
     if (!piece.prompt_token_ids.empty()) choice["prompt_token_ids"] = piece.prompt_token_ids;

@@ -49,6 +49,7 @@ struct CompletionPiece {
   std::string text;
   std::string finish_reason;  // "": null
   std::string stop_reason;    // the stop string that matched; "": null
+  int32_t stop_token = -1;    // the one of stop_token_ids that came
   bool with_logprobs = false;
   std::vector<TokenLogprob> logprobs;
   bool with_token_ids = false;

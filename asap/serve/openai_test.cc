@@ -237,7 +237,8 @@ TEST_F(OpenAiTest, TimingOnRequest) {
 TEST_F(OpenAiTest, EngineErrorsBecomeStatuses) {
   const std::pair<Code, int> cases[] = {{Code::invalid, 400},     {Code::not_found, 404},
                                         {Code::unsupported, 400}, {Code::overloaded, 429},
-                                        {Code::unavailable, 503}, {Code::internal, 500}};
+                                        {Code::unavailable, 503}, {Code::internal, 500},
+                                        {Code::deadline, 408}};
   for (const auto& [code, status] : cases) {
     for (const bool at_once : {true, false}) {
       test::Script script;
@@ -286,7 +287,7 @@ TEST_F(OpenAiTest, LargePromptsTakeTheSideDoor) {
   ASSERT_EQ(response.status, 200) << response.body;
   EXPECT_EQ(engine_.last_request().prompt.size(), 4000u);
   EXPECT_EQ(complete(R"({"prompt":")" + std::string(5 << 20, 'x') + "\"}").status, 400);
-  EXPECT_EQ(complete(R"({"prompt":")" + std::string(10 << 20, 'x') + "\"}").status, 413);
+  EXPECT_EQ(complete(R"({"prompt":")" + std::string(17 << 20, 'x') + "\"}").status, 413);
 }
 
 TEST_F(OpenAiTest, ADisconnectCancels) {
@@ -382,7 +383,8 @@ TEST_F(OpenAiTest, Pages) {
 
   const auto peers = json::parse(page("/admin/peers").body)["peers"];
   EXPECT_EQ(peers[0], json::parse(R"({"role":"attention","group":0,"tp_rank":1,"moe_rank":null,
-                                      "pid":42,"epoch":7,"state":"ready"})"));
+                                      "pid":42,"epoch":7,"state":"ready","restarts":0,
+                                      "last_death":""})"));
   EXPECT_EQ(peers[1]["moe_rank"], 3);
   EXPECT_EQ(page("/v1/completions").status, 405);
 }
@@ -393,26 +395,191 @@ TEST_F(OpenAiTest, Metrics) {
   const auto page = *fetch(front_->port(), get("/metrics"));
   EXPECT_TRUE(page.headers.at("content-type").starts_with("text/plain"));
   for (const char* line :
-       {"asap:num_requests_running{model_name=\"tiny\"} 0",
-        "asap:num_requests_waiting{model_name=\"tiny\"} 0",
-        "asap:kv_cache_usage_perc{model_name=\"tiny\"} 0.25",
-        "asap:prompt_tokens_total{model_name=\"tiny\"} 10",
-        "asap:generation_tokens_total{model_name=\"tiny\"} ",
-        "asap:request_success_total{model_name=\"tiny\",finished_reason=\"length\"} 1",
-        "asap:request_success_total{model_name=\"tiny\",finished_reason=\"stop\"} 1",
-        "asap:request_success_total{model_name=\"tiny\",finished_reason=\"abort\"} 0",
-        "asap:time_to_first_token_seconds_count{model_name=\"tiny\"} 2",
-        "asap:time_to_first_token_seconds_bucket{model_name=\"tiny\",le=\"0.001\"}",
-        "asap:time_to_first_token_seconds_bucket{model_name=\"tiny\",le=\"2560\"}",
-        "asap:e2e_request_latency_seconds_count{model_name=\"tiny\"} 2",
-        "asap:request_queue_time_seconds_count{model_name=\"tiny\"} 2",
-        "asap:request_queueing_time_seconds_count{model_name=\"tiny\"} 2",
-        "asap:request_experts_time_seconds_sum{model_name=\"tiny\"} 0",
-        "asap:request_host_time_seconds_count{model_name=\"tiny\"} 2",
-        "asap:request_prompt_tokens_bucket{model_name=\"tiny\",le=\"5\"} 2",
+       {"asap:num_requests_running{engine=\"0\",model_name=\"tiny\"} 0",
+        "asap:num_requests_waiting{engine=\"0\",model_name=\"tiny\"} 0",
+        "asap:kv_cache_usage_perc{engine=\"0\",model_name=\"tiny\"} 0.25",
+        "asap:prompt_tokens_total{engine=\"0\",model_name=\"tiny\"} 10",
+        "asap:generation_tokens_total{engine=\"0\",model_name=\"tiny\"} ",
+        "asap:request_success_total{engine=\"0\",model_name=\"tiny\",finished_reason=\"length\"} 1",
+        "asap:request_success_total{engine=\"0\",model_name=\"tiny\",finished_reason=\"stop\"} 1",
+        "asap:request_success_total{engine=\"0\",model_name=\"tiny\",finished_reason=\"abort\"} 0",
+        "asap:time_to_first_token_seconds_count{engine=\"0\",model_name=\"tiny\"} 2",
+        "asap:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"tiny\",le=\"0.001\"}",
+        "asap:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"tiny\",le=\"2560\"}",
+        "asap:e2e_request_latency_seconds_count{engine=\"0\",model_name=\"tiny\"} 2",
+        "asap:request_queue_time_seconds_count{engine=\"0\",model_name=\"tiny\"} 2",
+        "asap:request_queueing_time_seconds_count{engine=\"0\",model_name=\"tiny\"} 2",
+        "asap:request_experts_time_seconds_sum{engine=\"0\",model_name=\"tiny\"} 0",
+        "asap:request_host_time_seconds_count{engine=\"0\",model_name=\"tiny\"} 2",
+        "asap:request_prompt_tokens_bucket{engine=\"0\",model_name=\"tiny\",le=\"5\"} 2",
+        "asap:inter_token_latency_seconds_count{engine=\"0\",model_name=\"tiny\"} 3",
+        "asap:request_generation_tokens_sum{engine=\"0\",model_name=\"tiny\"} 5",
+        "asap:request_params_max_tokens_sum{engine=\"0\",model_name=\"tiny\"} 6",
+        "asap:stages_live{engine=\"0\",model_name=\"tiny\",group=\"1\"} 2",
+        "asap:dp_balance_ratio{engine=\"0\",model_name=\"tiny\"} 0.75",
+        "asap:moe_idle_seconds_total{engine=\"0\",model_name=\"tiny\",moe_rank=\"0\"} 1.5",
+        "asap:iteration_tokens_total_bucket{engine=\"0\",model_name=\"tiny\",le=\"8\"} 2",
+        "asap:iteration_tokens_total_bucket{engine=\"0\",model_name=\"tiny\",le=\"+Inf\"} 3",
+        "asap:fault_state{engine=\"0\",model_name=\"tiny\",state=\"serving\"} 1",
+        "asap:fault_state{engine=\"0\",model_name=\"tiny\",state=\"failed\"} 0",
+        "asap:ready{engine=\"0\",model_name=\"tiny\"} 1",
         "# TYPE asap:time_to_first_token_seconds histogram"}) {
     EXPECT_NE(page.body.find(line), std::string::npos) << line << "\n" << page.body;
   }
+}
+
+TEST_F(OpenAiTest, SeveralAnswersToOnePrompt) {
+  const auto reply =
+      json::parse(complete(R"({"prompt":["ab","c"],"n":2,"seed":5,"max_tokens":2})").body);
+  ASSERT_EQ(reply["choices"].size(), 4u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(reply["choices"][i]["index"], i);
+  EXPECT_EQ(reply["usage"]["prompt_tokens"], 3);  // each prompt once
+  EXPECT_EQ(reply["usage"]["completion_tokens"], 8);
+  EXPECT_EQ(engine_.submitted(), 4);
+  EXPECT_EQ(engine_.last_request().sampling.seed, 6u);  // 5 and 6, so that answers differ
+  const auto events = stream(R"({"prompt":"ab","n":3,"max_tokens":2,"stream":true})");
+  EXPECT_EQ(events.size(), 6u);
+}
+
+TEST_F(OpenAiTest, StopTokensEndTheTextAndAreNotInIt) {
+  test::Script script;
+  script.tokens = {'a', 'b', 'c'};
+  script.stop_at = 2;
+  engine_.set_script(script);
+  const auto choice = json::parse(
+      complete(R"({"prompt":"x","max_tokens":9,"stop_token_ids":[99]})").body)["choices"][0];
+  EXPECT_EQ(choice["text"], "ab");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["stop_reason"], 99);
+  EXPECT_EQ(engine_.last_request().sampling.stop_token_ids, (std::vector<int32_t>{99}));
+}
+
+TEST_F(OpenAiTest, StopStringsCountFromMinTokensOnAndMayStay) {
+  const auto choice = [&](const char* body) {
+    return json::parse(complete(body).body)["choices"][0];
+  };
+  EXPECT_EQ(choice(R"({"prompt":"x","max_tokens":9,"stop":"c"})")["text"], "ab");
+  EXPECT_EQ(choice(R"({"prompt":"x","max_tokens":9,"stop":["b","e"],"min_tokens":3})")["text"],
+            "abcd");
+  EXPECT_EQ(
+      choice(
+          R"({"prompt":"x","max_tokens":9,"stop":"cd","include_stop_str_in_output":true})")["text"],
+      "abcd");
+}
+
+TEST_F(OpenAiTest, CarriesIdsAndTraces) {
+  const std::string parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  auto response =
+      complete(R"({"prompt":"x"})", "X-Request-Id: mine\r\ntraceparent: " + parent + "\r\n");
+  EXPECT_EQ(response.headers.at("x-request-id"), "mine");
+  EXPECT_EQ(json::parse(response.body)["id"], "cmpl-mine");
+  const std::string ours = response.headers.at("traceparent");
+  EXPECT_EQ(ours.substr(0, 36), parent.substr(0, 36));
+  EXPECT_NE(ours.substr(36, 16), parent.substr(36, 16));  // a span of our own
+  EXPECT_EQ(ours.substr(52), "-01");
+  response = complete(R"({"prompt":"x","stream":true,"request_id":"body"})",
+                      "traceparent: 00-nonsense\r\n");
+  EXPECT_EQ(response.headers.at("x-request-id"), "body");
+  EXPECT_FALSE(response.headers.contains("traceparent"));
+  EXPECT_EQ(complete(R"({"prompt":""})").headers.count("x-request-id"), 1u);  // of refusals too
+}
+
+TEST_F(OpenAiTest, DeadlineAndPriorityReachTheEngine) {
+  complete(R"({"prompt":"x","priority":-7})", "X-Queue-Timeout-S: 2.5\r\n");
+  EXPECT_EQ(engine_.last_request().queue_timeout.to_seconds(), 2.5);
+  EXPECT_EQ(engine_.last_request().priority, -7);
+  complete(R"({"prompt":"x"})");
+  EXPECT_EQ(engine_.last_request().queue_timeout.ns, 0);
+  for (const char* wrong : {"0", "-1", "soon", "nan", "inf", "1e9", "5s"}) {
+    const auto response =
+        complete(R"({"prompt":"x"})", fmt::format("X-Queue-Timeout-S: {}\r\n", wrong));
+    EXPECT_EQ(response.status, 400) << wrong;
+    EXPECT_EQ(json::parse(response.body)["error"]["param"], "X-Queue-Timeout-S");
+  }
+}
+
+TEST_F(OpenAiTest, RefusalsSayWhenToTryAgain) {
+  test::Script script;
+  script.refuse = Error{Code::overloaded, "full", 2.25};
+  engine_.set_script(script);
+  const auto response = complete(R"({"prompt":"x"})");
+  EXPECT_EQ(response.status, 429);
+  EXPECT_EQ(response.headers.at("retry-after"), "3");
+  EXPECT_EQ(response.headers.at("retry-after-ms"), "2250");
+  const auto page = *fetch(front_->port(), get("/metrics"));
+  EXPECT_NE(page.body.find("kind=\"overload\"} 1"), std::string::npos) << page.body;
+}
+
+TEST_F(OpenAiTest, AFullServerRefusesBeforeItReadsABody) {
+  engine_.set_full(Error{Code::overloaded, "full", 7});
+  const std::string large = R"({"prompt":")" + std::string(4 << 20, 'x') + "\"}";
+  for (const std::string& body : {large, std::string("not even JSON")}) {
+    const auto response = complete(body);
+    EXPECT_EQ(response.status, 429);
+    EXPECT_EQ(response.headers.at("retry-after"), "7");
+  }
+  EXPECT_EQ(engine_.submitted(), 0);
+  engine_.set_full(std::nullopt);
+  EXPECT_EQ(complete(R"({"prompt":"x"})").status, 200);
+}
+
+TEST_F(OpenAiTest, TokenizesAndBack) {
+  const auto call = [&](const char* path, const char* body) {
+    const auto response = fetch(front_->port(), post(path, body));
+    return response ? json::parse(response->body) : json();
+  };
+  const auto ids =
+      call("/tokenize", R"({"model":"tiny","prompt":"hey","add_special_tokens":true})");
+  EXPECT_EQ(ids["tokens"], json::parse("[104,101,121]"));
+  EXPECT_EQ(ids["count"], 3);
+  EXPECT_EQ(ids["max_model_len"], 4096);
+  EXPECT_TRUE(ids["token_strs"].is_null());
+  EXPECT_EQ(call("/tokenize", R"({"prompt":"ab","return_token_strs":true})")["token_strs"],
+            json::parse(R"(["a","b"])"));
+  EXPECT_EQ(call("/tokenize", R"({"prompt":""})")["count"], 0);
+  EXPECT_GT(call("/tokenize", R"({"messages":[{"role":"user","content":"hi"}]})")["count"], 2);
+  EXPECT_EQ(call("/detokenize", R"({"model":"tiny","tokens":[104,101,121]})")["prompt"], "hey");
+  EXPECT_EQ(call("/detokenize", R"({"tokens":[195]})")["prompt"], "\xEF\xBF\xBD");
+  EXPECT_EQ(call("/detokenize", R"({"tokens":[257]})")["error"]["param"], "tokens");
+  EXPECT_EQ(call("/detokenize", R"({})")["error"]["param"], "tokens");
+  EXPECT_EQ(call("/tokenize", R"({"prompt":5})")["error"]["param"], "prompt");
+  EXPECT_EQ(call("/tokenize", R"({"prompt":"x","model":"other"})")["error"]["code"], 404);
+}
+
+TEST_F(OpenAiTest, AdministersTheEngine) {
+  const auto call = [&](const char* path) { return *fetch(front_->port(), post(path, "")); };
+  EXPECT_EQ(json::parse(call("/admin/drain").body)["draining"], true);
+  EXPECT_TRUE(engine_.draining());
+  EXPECT_EQ(fetch(front_->port(), get("/ready"))->status, 503);
+  EXPECT_EQ(fetch(front_->port(), get("/health"))->status, 200);
+  const auto status = json::parse(fetch(front_->port(), get("/v1/fault_tolerance/status"))->body);
+  EXPECT_EQ(status["draining"], true);
+  EXPECT_EQ(status["drained"], true);
+  EXPECT_EQ(status["peers"].size(), 2u);
+  EXPECT_EQ(json::parse(call("/admin/resume").body)["draining"], false);
+  EXPECT_EQ(fetch(front_->port(), get("/ready"))->status, 200);
+  engine_.set_failed("no group is left");
+  EXPECT_EQ(fetch(front_->port(), get("/health"))->status, 503);
+  EXPECT_EQ(call("/start_profile").status, 400);  // this engine records nothing
+  EXPECT_EQ(json::parse(fetch(front_->port(), get("/load"))->body)["server_load"], 0);
+  EXPECT_EQ(json::parse(fetch(front_->port(), get("/get_loads"))->body)["groups"].size(), 2u);
+}
+
+TEST_F(OpenAiTest, AClientThatLeavesBeforeTheFirstTokenFreesItsRequest) {
+  test::Script script;
+  script.first_delay = Duration::seconds(60);
+  engine_.set_script(script);
+  for (int i = 0; i < 20; ++i) {
+    Client client(front_->port());
+    client.send(post("/v1/completions", R"({"prompt":["a","b"],"n":2,"stream":true})"));
+    const auto begin = std::chrono::steady_clock::now();
+    while (engine_.submitted() < 4 * (i + 1) &&
+           std::chrono::steady_clock::now() - begin < std::chrono::seconds(5)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  EXPECT_TRUE(engine_.wait_cancelled(80));
+  EXPECT_EQ(engine_.active(), 0);
 }
 
 }  // namespace

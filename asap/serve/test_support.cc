@@ -286,7 +286,52 @@ bool FakeEngine::ready() const {
 
 std::string FakeEngine::not_ready_reason() const {
   const std::lock_guard lock(mutex_);
-  return not_ready_;
+  return draining_ ? "draining" : not_ready_;
+}
+
+void FakeEngine::set_failed(std::string reason) {
+  const std::lock_guard lock(mutex_);
+  failed_ = std::move(reason);
+}
+
+void FakeEngine::set_full(std::optional<Error> error) {
+  const std::lock_guard lock(mutex_);
+  full_ = std::move(error);
+}
+
+Status FakeEngine::check_room() const {
+  const std::lock_guard lock(mutex_);
+  if (full_) return tl::unexpected(*full_);
+  return {};
+}
+
+bool FakeEngine::draining() const {
+  const std::lock_guard lock(mutex_);
+  return draining_;
+}
+
+void FakeEngine::drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+void FakeEngine::resume() {
+  const std::lock_guard lock(mutex_);
+  draining_ = false;
+}
+
+bool FakeEngine::drained() const {
+  const std::lock_guard lock(mutex_);
+  return draining_ && live_.empty();
+}
+
+FaultStatus FakeEngine::fault_status() const {
+  const std::lock_guard lock(mutex_);
+  FaultStatus status;
+  status.draining = draining_;
+  if (!failed_.empty()) status.state = "failed";
+  status.reason = failed_;
+  return status;
 }
 
 EngineStats FakeEngine::stats() const {
@@ -294,11 +339,17 @@ EngineStats FakeEngine::stats() const {
   EngineStats stats = totals_;
   stats.running = static_cast<int>(live_.size());
   stats.kv_usage = 0.25;
+  stats.groups = {{1, 100, 5.0}, {2, 200, 10.0}};
+  stats.experts = {{1.5, 10, 1}};
+  stats.batch_tokens.buckets[1] = 1;                // one token
+  stats.batch_tokens.buckets[3] = 1;                // up to four
+  stats.batch_tokens.buckets[kRowBuckets - 1] = 1;  // the largest
   return stats;
 }
 
 std::vector<PeerStatus> FakeEngine::peers() const {
-  return {{"attention", 0, 1, -1, 42, 7, "ready"}, {"moe", -1, -1, 3, 43, 7, "dead"}};
+  return {{"attention", 0, 1, -1, 42, 7, "ready", 0, ""},
+          {"moe", -1, -1, 3, 43, 7, "dead", 1, "killed"}};
 }
 
 TokenEvent FakeEngine::next_event(Live& live, Instant at) const {
@@ -321,6 +372,7 @@ TokenEvent FakeEngine::next_event(Live& live, Instant at) const {
     event.token = kEos;
     event.finish = Finish::stop;
   }
+  if (index == live.script.stop_at) event.finish = Finish::stop;
   event.logprob = -0.5f;
   for (int i = 0; i < live.request.sampling.logprobs; ++i) {
     event.top_logprobs.emplace_back('A' + i, -1.0f - static_cast<float>(i));

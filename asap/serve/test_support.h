@@ -66,6 +66,7 @@ Result<ChatTemplate> chat_template();
 struct Script {
   std::vector<int32_t> tokens;  // repeated; empty: a, b, c, ...
   int eos_after = -1;           // this token (from 0) is <eos> and ends with Finish::stop
+  int stop_at = -1;             // this token (from 0) ends with Finish::stop
   Duration first_delay, gap;    // to the first token, between tokens
   RequestTimes times;           // as the events say
   std::optional<Error> refuse;  // submit() fails
@@ -81,6 +82,9 @@ class FakeEngine final : public Engine {
 
   void set_script(Script script);
   void set_ready(std::string not_ready_reason);
+  void set_failed(std::string reason);
+  void set_full(std::optional<Error> error);  // check_room() says so
+  bool draining() const;
   int submitted() const;
   int active() const;  // neither finished nor cancelled
   int cancelled() const;
@@ -89,7 +93,12 @@ class FakeEngine final : public Engine {
   bool wait_cancelled(int count);
 
   Result<uint64_t> submit(EngineRequest request, OnToken on_token) override;
+  Status check_room() const override;
   void cancel(uint64_t handle) override;
+  void drain() override;
+  void resume() override;
+  bool drained() const override;
+  FaultStatus fault_status() const override;
   bool ready() const override;
   std::string not_ready_reason() const override;
   EngineStats stats() const override;
@@ -114,6 +123,9 @@ class FakeEngine final : public Engine {
   std::map<uint64_t, Live> live_;  // by handle
   Script script_;
   std::string not_ready_;
+  std::string failed_;
+  bool draining_ = false;
+  std::optional<Error> full_;
   EngineRequest last_;
   uint64_t handles_ = 0;
   int cancelled_ = 0;
