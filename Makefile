@@ -5,7 +5,7 @@ FUZZ_SECONDS ?= 60
 CCACHE := $(shell command -v ccache)
 
 .DEFAULT_GOAL := build
-.PHONY: setup build test test-transformers demo bench format fuzz clean
+.PHONY: setup build test test-transformers test-clients demo bench format fuzz clean
 
 setup:
 	@tools/setup.sh
@@ -29,6 +29,12 @@ $(VENV)/installed: tests/golden/transformers_requirements.txt
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --requirement $<
 	touch $@
+
+# Runs real clients (openai, guidellm, aiperf, vllm) against a server and prints a table for docs/clients.md. Installs each
+# into a virtual environment of its own, some gigabytes.
+test-clients: build
+	@tools/setup.sh transformers
+	tools/clients.py --asap build/$(PRESET)/asap --venvs build/venv-clients --install
 
 # Serves the bundled model, sends prompts of very different lengths at once, prints completions and TTFT.
 demo: build

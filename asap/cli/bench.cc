@@ -26,6 +26,7 @@ struct BenchFlags {
   WorkloadSpec workload;  // of them
   LoadOptions options;
   SloFlags slo;
+  double goodput_ttft_ms = 0;
 };
 
 bool show_progress(const LoadProgress& p) {
@@ -62,7 +63,7 @@ Result<LoadReport> run_once(const BenchFlags& flags, const Target& target, doubl
   ASAP_ASSIGN(const std::vector<Arrival> workload, make_workload(spec));
   ASAP_ASSIGN(const LoadResult result, run_load(target, workload, flags.options, show_progress));
   end_progress();
-  return make_report(result);
+  return make_report(result, flags.goodput_ttft_ms);
 }
 
 Status bench(BenchFlags flags) {
@@ -122,6 +123,9 @@ std::function<int()> add_bench_serve(CLI::App& app) {
   app.add_option("--max-connections", flags->options.max_connections, "Requests in flight")
       ->check(CLI::Range(1, 60000));
   add_slo_flags(app, flags->slo);
+  app.add_option("--goodput-ttft-ms", flags->goodput_ttft_ms,
+                 "Also report the rate of requests whose first token came within that")
+      ->check(CLI::Range(0.0, 1e7));
   app.add_option("--output-file", flags->output_file, "JSON with all figures");
   return [flags] {
     const Status status = bench(*flags);

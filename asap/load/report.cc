@@ -128,12 +128,14 @@ double statistic_of(const Quantiles& ttft, const std::string& name) {
   return name == "p90" ? ttft.p90 : ttft.p99;
 }
 
-LoadReport make_report(const LoadResult& result) {
+LoadReport make_report(const LoadResult& result, double ttft_limit_ms) {
   LoadReport out;
+  out.ttft_limit = ttft_limit_ms;
   out.requests = static_cast<int>(result.requests.size());
   out.seconds = result.seconds;
   Collector all;
-  std::vector<double> e2e, lag;
+  std::vector<double> e2e, lag, refusal;
+  int good = 0;
   double prompt_tokens = 0;
   for (const RequestRecord& r : result.requests) {
     out.finished += r.end == RequestEnd::finished;
@@ -142,10 +144,14 @@ LoadReport make_report(const LoadResult& result) {
     out.unfinished += r.end == RequestEnd::unfinished;
     all.add(r, result.seconds);
     if (r.sent >= 0) lag.push_back(1e3 * (r.sent - r.scheduled));
+    if (r.end == RequestEnd::refused && r.sent >= 0) refusal.push_back(1e3 * (r.finished - r.sent));
     if (r.end != RequestEnd::finished) continue;
+    good += 1e3 * (r.first - r.scheduled) <= ttft_limit_ms;
     e2e.push_back(1e3 * (r.finished - r.scheduled));
     prompt_tokens += r.prompt_tokens;
   }
+  out.goodput = good / std::max(1e-9, result.seconds);
+  out.refusal = quantiles(std::move(refusal));
   out.request_rate = out.finished / std::max(1e-9, result.seconds);
   out.prompt_token_rate = prompt_tokens / std::max(1e-9, result.seconds);
   out.ttft = quantiles(std::move(all.ttft));
@@ -163,6 +169,10 @@ std::string text_of(const LoadReport& r) {
       "throughput {:.2f} requests/s, {:.0f} prompt tokens/s\n\n",
       r.requests, r.seconds, r.finished, r.refused, r.failed, r.unfinished, r.request_rate,
       r.prompt_token_rate);
+  if (r.ttft_limit > 0) {
+    out.insert(out.size() - 1, fmt::format("goodput    {:.2f} requests/s with TTFT <= {:.0f} ms\n",
+                                           r.goodput, r.ttft_limit));
+  }
   out += fmt::format("{:<18}{:>7}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "milliseconds", "count", "mean",
                      "p50", "p90", "p99", "max");
   out += line("TTFT", r.ttft);
@@ -171,6 +181,7 @@ std::string text_of(const LoadReport& r) {
   }
   out += line("end to end", r.e2e);
   out += line("sent late by", r.lag);
+  if (r.refusal.count > 0) out += line("refused after", r.refusal);
   out += parts_text(r);
   for (const std::string& error : r.errors) out += fmt::format("error: {}\n", error);
   return out;
@@ -189,6 +200,8 @@ nlohmann::ordered_json json_of(const LoadReport& r) {
                                 {"e2e_ms", json_of(r.e2e)},
                                 {"send_lag_ms", json_of(r.lag)},
                                 {"errors", r.errors}};
+  if (r.refusal.count > 0) out["refusal_ms"] = json_of(r.refusal);
+  if (r.ttft_limit > 0) out["goodput"] = {{"ttft_ms", r.ttft_limit}, {"request_rate", r.goodput}};
   if (r.parts.count > 0) out["mean_parts"] = json_of(r.parts);
   for (const LengthBin& bin : r.bins) {
     nlohmann::ordered_json row = {

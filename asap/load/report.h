@@ -37,15 +37,19 @@ struct LoadReport {
   double request_rate = 0;       // finished per second
   double prompt_token_rate = 0;  // prompt tokens of finished requests per second
   Quantiles ttft;
-  Quantiles e2e;  // to the end of the answer
-  Quantiles lag;  // how late requests were sent
+  Quantiles e2e;          // to the end of the answer
+  Quantiles lag;          // how late requests were sent
+  Quantiles refusal;      // from sending a request to its refusal
+  double ttft_limit = 0;  // milliseconds; 0: none
+  double goodput = 0;     // requests per second that finished with their TTFT within it
   MeanParts parts;
   std::vector<LengthBin> bins;
   std::vector<std::string> errors;  // a few, with their counts
 };
 
 // Bin borders for TTFT by length: powers of two around the lengths that occur.
-LoadReport make_report(const LoadResult& result);
+// `ttft_limit_ms`: of the goodput; 0: it is not reported.
+LoadReport make_report(const LoadResult& result, double ttft_limit_ms = 0);
 std::string text_of(const LoadReport& report);
 nlohmann::ordered_json json_of(const LoadReport& report);
 

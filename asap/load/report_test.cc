@@ -56,6 +56,21 @@ TEST(Report, UnfinishedRequestsCountWithTheirAge) {
   EXPECT_FALSE(json_of(report).contains("mean_parts"));
 }
 
+TEST(Report, GoodputCountsWhatCameInTime) {
+  LoadResult result;
+  result.seconds = 10;
+  result.requests.push_back(record(1, 1.5, 2, 100, RequestEnd::finished));
+  result.requests.push_back(record(1, 3.5, 4, 100, RequestEnd::finished));
+  result.requests.push_back(record(5, -1, 5.004, 700, RequestEnd::refused));
+  result.requests.back().sent = 5;
+  const LoadReport report = make_report(result, 1000);
+  EXPECT_DOUBLE_EQ(report.goodput, 0.1);
+  EXPECT_NEAR(report.refusal.p99, 4, 1e-6);
+  EXPECT_NE(text_of(report).find("goodput    0.10"), std::string::npos) << text_of(report);
+  EXPECT_NE(text_of(report).find("refused after"), std::string::npos);
+  EXPECT_FALSE(json_of(make_report(result)).contains("goodput"));
+}
+
 // Means are over the requests that say their parts; others do not count as zeros.
 TEST(Report, MeanPartsByLength) {
   LoadResult result;
