@@ -117,7 +117,7 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
   option("--max-queued-s", config.max_queued_s,
          "Their work in seconds, at the speed that the instance shows under load, likewise; 0: no "
          "limit");
-  option("--threads-per-device", config.threads_per_device, "0: cores / devices, at least 1");
+  option("--threads-per-device", config.threads_per_device, "0: twice an even share of the cores");
   option("--watchdog-timeout", config.watchdog_timeout_s,
          "Seconds without a sign of life after which a worker is killed and started again; longer "
          "than the longest step of a layer");

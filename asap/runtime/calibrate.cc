@@ -55,9 +55,21 @@ constexpr double LayerTimes::*kStepTimes[kSteps] = {&LayerTimes::attention, &Lay
                                                     &LayerTimes::dispatch,  &LayerTimes::receive,
                                                     &LayerTimes::combine,   &LayerTimes::add};
 
-// Fills in the measured times of all rows; returns milliseconds per batch.
-Result<double> measure(LayerRig& rig, const CalibrateOptions& options,
-                       std::vector<CalibrationRow>* rows) {
+// Root mean square of how far halves of the experts are from their even share of the rows.
+double expert_skew(const std::vector<std::vector<LayerTimes>>& times) {
+  double squares = 0, batches = 0;
+  for (const std::vector<LayerTimes>& rounds : times) {
+    for (const LayerTimes& round : rounds) {
+      squares += std::pow(2 * round.half_share - 1, 2);
+      ++batches;
+    }
+  }
+  return std::sqrt(squares / batches);
+}
+
+// Fills in the measured times of all rows, and of `p` what is measured rather than fitted.
+Status measure(LayerRig& rig, const CalibrateOptions& options, std::vector<CalibrationRow>* rows,
+               CostProfile* p) {
   const int all = options.rounds * static_cast<int>(rows->size());
   std::vector<std::vector<LayerTimes>> times(rows->size());
   rig.run(rows->front().sequences);  // the first touch of everything
@@ -80,7 +92,9 @@ Result<double> measure(LayerRig& rig, const CalibrateOptions& options,
     }
     if ((*rows)[i].sequences.size() == 1) batch.push_back(median_ms(times[i], &LayerTimes::batch));
   }
-  return median(std::move(batch));
+  p->batch = median(std::move(batch));
+  if (rig.plan().geometry.local_experts() > 1) p->expert_skew_cv = expert_skew(times);
+  return {};
 }
 
 double kilo(const CalibrationRow& row) {
@@ -290,14 +304,16 @@ Result<Calibration> calibrate(const CalibrateOptions& options, const Platform& p
   CostProfile& p = out.profile;
   p.ref_tp = 1;
   p.ref_ep = g.expert_ranks;
-  ASAP_ASSIGN(p.batch, measure(*rig, options, &out.rows));
+  ASAP_TRY(measure(*rig, options, &out.rows, &p));
   fit(out.rows, &p);
   ASAP_TRY(check_profile(p));
   ASAP_ASSIGN(p.latency, latency_ms(g, platform));
   ASAP_ASSIGN(p.request, request_ms(*rig, platform, options.clock));
   p.launch = launch_ms(rig->team(), g.local_experts(), options.clock);
-  p.sync0 = p.c0 + p.d0 + p.q0 + 2 * p.latency;
-  p.syncf = 1;
+  p.skew_async = true;
+  // In lockstep the receive step is on the way of the exchange.
+  p.sync0 = p.c0 + p.r0 + p.d0 + p.q0 + 2 * p.latency;
+  p.syncf = 1 + p.r1 / std::max(1e-9, p.c1 + p.d1 + p.q1);
   judge(p, &out);
 
   p.name = profile_name(options.config, g.activation, rig->plan().threads);

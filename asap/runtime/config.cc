@@ -6,6 +6,7 @@
 #include "asap/compute/attention_side.h"
 #include "asap/runtime/expert_rows.h"
 #include "asap/runtime/profile.h"
+#include "asap/runtime/profile_transfer.h"
 #include "asap/runtime/scheduling.h"
 #include "asap/wire/layout.h"
 
@@ -209,7 +210,8 @@ Result<EnginePlan> make_plan(const EngineConfig& given, const ModelSpec& spec, i
   plan.knee_tokens = kKneeRowsPerExpert * spec.experts / std::max(1, spec.top_k);
   plan.cost = cost_of(spec);
   if (!config.profile.empty()) {
-    ASAP_ASSIGN(plan.profile, load_profile(config.profile));
+    ASAP_ASSIGN(const CostProfile measured, load_profile(config.profile));
+    ASAP_ASSIGN(plan.profile, profile_for(measured, spec));
     if (!config.expert_skew) plan.profile.expert_skew_cv = 0;
     plan.knee_tokens = plan.profile.knee_tokens();
     plan.cost = plan.profile.cost_model(config.tensor_parallel_size);
@@ -221,8 +223,10 @@ Result<EnginePlan> make_plan(const EngineConfig& given, const ModelSpec& spec, i
       config.expert_order == "oldest" ? ExpertOrder::oldest_first : ExpertOrder::round_robin,
       lockstep || config.expert_order == "merge", lockstep};
   const int devices = plan.geometry.lockstep ? config.num_moe_ranks : plan.geometry.devices() - 1;
-  plan.threads = config.threads_per_device > 0 ? config.threads_per_device
-                                               : std::max(1, cores / std::max(1, devices));
+  // Twice the even share: while the other side waits, a device uses its cores too.
+  plan.threads = config.threads_per_device > 0
+                     ? config.threads_per_device
+                     : std::clamp(2 * cores / std::max(1, devices), 1, std::max(1, cores));
   // An expert rank's receive and send agents need a core each beside its team, but in lockstep; the
   // front one more.
   const int streams = plan.geometry.lockstep ? 0 : 2 * config.num_moe_ranks;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "asap/base/check.h"
 #include "asap/runtime/runner.h"
@@ -207,11 +208,14 @@ LayerTimes LayerRig::run(std::span<const RigSequence> sequences) {
     *seconds /= moe_layers;
   }
   // The last item still lies in the window of expert rank 0.
-  const std::byte* window = windows_.link().attach(expert_device(plan_.geometry, 0))->window();
-  const auto& header =
-      *reinterpret_cast<const DispatchHeader*>(window + expert_layout_.dispatch.payload(0));
+  const std::byte* item = windows_.link().attach(expert_device(plan_.geometry, 0))->window() +
+                          expert_layout_.dispatch.payload(0);
+  const auto& header = *reinterpret_cast<const DispatchHeader*>(item);
   times.expert_rows = header.rows;
   times.expert_tokens = header.tokens;
+  const auto* counts = reinterpret_cast<const int32_t*>(item + expert_layout_.counts_at);
+  const int half = std::accumulate(counts, counts + plan_.geometry.local_experts() / 2, 0);
+  if (header.rows > 0) times.half_share = static_cast<double>(half) / header.rows;
   return times;
 }
 

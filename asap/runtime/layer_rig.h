@@ -33,6 +33,7 @@ struct LayerTimes {
   double batch = 0;      // once: embedding, head, sampling
   int expert_rows = 0;   // (token, expert) pairs of expert rank 0
   int expert_tokens = 0;
+  double half_share = 0;  // of those rows: the first half of the rank's experts; last MoE layer
 };
 
 // New tokens of one sequence, over `past` that count as cached.

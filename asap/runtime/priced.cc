@@ -127,7 +127,8 @@ void PricedExperts::index(std::span<const DispatchView> views, ExpertItem& item)
 
 // How much more or less than its share of the item's rows falls on this rank's experts.
 double PricedExperts::load(const ItemId& item) const {
-  if (profile_.expert_skew_cv <= 0 || !(geometry_.lockstep || profile_.skew_async)) return 1;
+  const bool uneven = geometry_.lockstep || profile_.skew_async;
+  if (profile_.expert_skew_cv <= 0 || geometry_.expert_ranks == 1 || !uneven) return 1;
   uint64_t key = seed_;
   for (const uint64_t part : {item.seq, static_cast<uint64_t>(item.group * 64 + item.stage),
                               static_cast<uint64_t>(rank_)}) {
