@@ -313,11 +313,11 @@ TEST(SchedulerPolicyTest, WhatAGroupLosesWaitsAgainBeforeLaterArrivals) {
                                              .max_queued = 1,
                                              .cost = {}});
   const auto at = [](int64_t ms) { return Instant{0} + Duration::millis(ms); };
-  ASSERT_TRUE(policy->admit(1, 60, 5, at(0)));
+  ASSERT_TRUE(policy->admit(1, 60, 5, at(0), 0));
   ASSERT_NE(policy->next(at(0)), nullptr);
   policy->on_sampled(1, false);
   policy->on_batch_done(0, 0);
-  ASSERT_TRUE(policy->admit(2, 60, 1, at(1)));
+  ASSERT_TRUE(policy->admit(2, 60, 1, at(1), 0));
   EXPECT_EQ(policy->on_group_lost(0), std::vector<uint64_t>{1});
   policy->requeue(1, 61, 4, at(0));  // the queue is full: no reason to refuse it
   EXPECT_EQ(policy->waiting(), 2);
