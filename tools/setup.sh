@@ -11,7 +11,7 @@ set -euo pipefail
 packages_for() {
   case "$1" in
     build)
-      echo g++ cmake make ninja-build pkg-config python3 xz-utils \
+      echo g++ cmake make ninja-build pkg-config python3 xz-utils binutils \
         libexpected-dev nlohmann-json3-dev libcli11-dev libboost-dev libonig-dev libutf8proc-dev \
         libspdlog-dev libfmt-dev prometheus-cpp-dev libtomlplusplus-dev libssl-dev \
         libgtest-dev libgmock-dev libbenchmark-dev gnuplot-nox

@@ -38,7 +38,12 @@ std::unique_ptr<Ops> make_ops_cpu(Team& team, std::string_view isa) {
   return std::make_unique<OpsCpu>(team, *kernels);
 }
 
-OpsCpu::OpsCpu(Team& team, const KernelTable& kernels) : team_(team), kernels_(kernels) {}
+OpsCpu::OpsCpu(Team& team, const KernelTable& kernels) : team_(team), kernels_(kernels) {
+  for (int i = 0; i < team.threads(); ++i) {
+    const auto bytes = static_cast<uint64_t>(gemm_scratch_floats(kRowBlock)) * sizeof(float);
+    gemm_scratch_.push_back(reinterpret_cast<float*>(gemm_memory_.allocate(bytes)));
+  }
+}
 
 float* OpsCpu::floats(int64_t count) {
   return reinterpret_cast<float*>(scratch_.allocate(static_cast<uint64_t>(count) * sizeof(float)));
@@ -78,13 +83,13 @@ void OpsCpu::reserve_attention(const ModelSpec& spec, const OpLimits& limits) {
   const int64_t dv = round_up(spec.v_head_width(), kPanel);
   const int64_t latent = mla ? round_up(spec.kv_lora + spec.qk_rope, kPanel) : 0;
   row_width_ = std::max({round_up(d, kPanel), dv, latent, round_up(spec.index_dim, kPanel)});
-  const int64_t rows = std::max(kRowBlock, group);
+  const int64_t rows = std::max(kQueryRows, group);
   const int64_t context = round_up(limits.max_context, kKeyBlock);
   const bool dsa = spec.index_topk > 0;
   for (Thread& thread : threads_) {
     thread.rows = floats(kKeyBlock * row_width_);
     thread.key_rows = floats(std::max(int64_t{kKeyBlock}, rows) * row_width_);
-    thread.panels = floats(2 * kPanel * row_width_);
+    thread.panels = floats(kKeyBlock * row_width_);
     thread.products = floats(int64_t{spec.index_heads} * kKeyBlock);
     thread.scores = floats(dsa ? context : 0);
     thread.order = reinterpret_cast<uint32_t*>(floats(dsa ? context : 0));
@@ -101,13 +106,13 @@ void OpsCpu::reserve_attention(const ModelSpec& spec, const OpLimits& limits) {
   key_capacity_ = std::max(kKeyFloats, context * 2 * row_width_);
   keys_ = floats(key_capacity_);
   units_.reserve(kMaxUnits);
-  const int positions = std::max(1, kRowBlock / group);
+  const int positions = std::max(1, kQueryRows / group);
   queries_.reserve(kMaxUnits + static_cast<size_t>(limits.max_rows) *
                                    static_cast<size_t>(spec.heads) /
                                    static_cast<size_t>(positions));
   if (!mla) return;
   const int64_t per_row = spec.heads * row_width_;
-  absorbed_limit_ = static_cast<int>(std::clamp<int64_t>(kKeyFloats / per_row, 1, kRowBlock));
+  absorbed_limit_ = static_cast<int>(std::clamp<int64_t>(kKeyFloats / per_row, 1, kQueryRows));
   absorbed_ = floats(absorbed_limit_ * per_row);
   contexts_ = floats(absorbed_limit_ * per_row);
   absorbed_rows_.reserve(static_cast<size_t>(absorbed_limit_));
@@ -147,7 +152,11 @@ void OpsCpu::kv_store(const KvCache& cache, const int32_t* slots, const float* x
 
 void OpsCpu::route(const RouterSpec& router, int experts, int top_k, const float* logits,
                    const float* bias, int n, int32_t* ids, float* weights) {
-  route_tokens(router, experts, top_k, logits, bias, n, ids, weights);
+  // A score costs an exponential, ten times what for_rows() counts an element as.
+  for_rows(n, int64_t{experts} * 10, [&](int row) {
+    route_tokens(router, experts, top_k, logits + int64_t{row} * experts, bias, 1,
+                 ids + int64_t{row} * top_k, weights + int64_t{row} * top_k);
+  });
 }
 
 void OpsCpu::narrow(const float* x, int64_t count, DType to, std::byte* y) {

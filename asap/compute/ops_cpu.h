@@ -20,8 +20,11 @@
 
 namespace asap {
 
-// Most rows of x that one item takes: its activations stay in L2 while the weights stream by.
-inline constexpr int kRowBlock = 96;
+// Most rows of x that one item takes: enough to make light of what the weights cost, and a block of
+// k of them fits L2 (kernels/gemm_block.h).
+inline constexpr int kRowBlock = 192;
+// Most query rows of an item of attention.
+inline constexpr int kQueryRows = 96;
 // Elements that are worth a helper's time.
 inline constexpr int64_t kRowsGrain = 16384;
 // Rows that linear() rounds to FP8 before it multiplies them.
@@ -100,7 +103,7 @@ class OpsCpu final : public Ops {
     RowView from(int row) const;
   };
   // Expanded keys and values of one head of one sequence, positions [0, keys), in key blocks:
-  // per block K panels [2][d4][32], then V [64][dv32].
+  // per block K and V as AttendTile::Keys has them.
   struct KeyUnit {
     const Sequence* sequence = nullptr;
     int head = 0;  // kv head
@@ -142,7 +145,7 @@ class OpsCpu final : public Ops {
     Int8Buffer int8;            // kRowBlock rows of either
     float* rows = nullptr;      // [kKeyBlock, row_width_] widened cache rows
     float* key_rows = nullptr;  // [kKeyBlock, row_width_] expanded keys
-    float* panels = nullptr;    // [2][row_width_][32]
+    float* panels = nullptr;    // [row_width_][kKeyBlock]
     float* products = nullptr;  // [index heads, kKeyBlock]
     float* scores = nullptr;    // [context]
     uint32_t* order = nullptr;  // [context]
@@ -150,6 +153,7 @@ class OpsCpu final : public Ops {
   };
 
   float* floats(int64_t count);  // from scratch_
+  float* gemm_scratch(int thread) const { return gemm_scratch_[static_cast<size_t>(thread)]; }
   void reserve_experts(const ModelSpec& spec, const OpLimits& limits);
   void reserve_attention(const ModelSpec& spec, const OpLimits& limits);
   template <typename Fn>
@@ -179,24 +183,26 @@ class OpsCpu final : public Ops {
   void run_columns(const FfnCall& call);
   RowView input(const FfnCall& call, const RowBlock& block, Thread& scratch);
   void gate_up(const ExpertMatrix& w, const RowView& in, int rows, Part panels, float* act,
-               int64_t ld);
+               int64_t ld, int thread);
   void quantize_inputs(const FfnCall& call, const RowBlock& block, Part rows, Thread& scratch,
                        const Int8Buffer& to, int first);
-  void down(const FfnCall& call, const RowBlock& block, const RowView& act, Part panels);
+  void down(const FfnCall& call, const RowBlock& block, const RowView& act, Part panels,
+            int thread);
   void sum_slots(const ExpertWork& work, int hidden);
 
   void widen_rows(const KvCache& cache, const int32_t* blocks, int first, int count, int column,
                   int width, float* out, int64_t ld);
+  void transpose_keys(const float* rows, int64_t ld, int64_t width, float* panels) const;
   void add_unit(const UnitCall& call, const Sequence& sequence, int head, int queries);
   void run_units(const UnitCall& call);
   void pack_gqa_block(const UnitCall& call, const KeyUnit& unit, int block, Thread& scratch);
-  void pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block, Thread& scratch);
+  void pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block, int thread);
   void attend_item(const UnitCall& call, const QueryItem& item, Thread& scratch);
 
   void run_absorbed(const MlaArgs& args);
-  void absorb_queries(const MlaArgs& args, int head, Thread& scratch);
+  void absorb_queries(const MlaArgs& args, int head, int thread);
   void attend_absorbed(const MlaArgs& args, int index, Part heads, Thread& scratch);
-  void expand_values(const MlaArgs& args, int head, Thread& scratch);
+  void expand_values(const MlaArgs& args, int head, int thread);
 
   void pack_index_keys(const IndexerArgs& args, const Sequence& sequence, int keys);
   void index_row(const IndexerArgs& args, int row, int position, Thread& scratch);
@@ -205,6 +211,8 @@ class OpsCpu final : public Ops {
   const KernelTable& kernels_;
   Arena scratch_;
   std::vector<Thread> threads_;
+  Arena gemm_memory_;
+  std::vector<float*> gemm_scratch_;  // [threads] for kRowBlock rows each
 
   float* slots_ = nullptr;  // [max_expert_rows, hidden] weighted outputs of expert rows
   float* acts_ =

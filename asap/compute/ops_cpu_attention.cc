@@ -26,6 +26,13 @@ void OpsCpu::widen_rows(const KvCache& cache, const int32_t* blocks, int first, 
   }
 }
 
+// The rows of one key block, ld apart, to K panels.
+void OpsCpu::transpose_keys(const float* rows, int64_t ld, int64_t width, float* panels) const {
+  for (int key = 0; key < kKeyBlock; key += kPanel) {
+    kernels_.transpose(rows + key * ld, ld, static_cast<int>(width), panels + key * width);
+  }
+}
+
 // Keys past the unit's last one are zeros: no row sees them, and 0·0 is 0.
 void OpsCpu::pack_gqa_block(const UnitCall& call, const KeyUnit& unit, int block, Thread& scratch) {
   const GqaArgs& a = *call.gqa;
@@ -36,16 +43,17 @@ void OpsCpu::pack_gqa_block(const UnitCall& call, const KeyUnit& unit, int block
   float* k = unit.data + block * call.block_floats();
   float* v = k + kKeyBlock * d4;
   if (count < kKeyBlock || d4 != call.d) std::fill_n(scratch.rows, kKeyBlock * d4, 0.0f);
-  if (count < kKeyBlock || dv != call.dv) std::fill_n(v, kKeyBlock * dv, 0.0f);
   widen_rows(a.kv, unit.sequence->blocks, first, count, unit.head * a.d, a.d, scratch.rows, d4);
-  for (int half = 0; half < 2; ++half) {
-    kernels_.transpose(scratch.rows + half * kPanel * d4, d4, static_cast<int>(d4),
-                       k + half * kPanel * d4);
-  }
-  widen_rows(a.kv, unit.sequence->blocks, first, count, (a.kv_heads + unit.head) * a.d, a.d, v, dv);
+  transpose_keys(scratch.rows, d4, d4, k);
+  float* values = scratch.rows;
+  if (count < kKeyBlock || dv != call.dv) std::fill_n(values, kKeyBlock * dv, 0.0f);
+  widen_rows(a.kv, unit.sequence->blocks, first, count, (a.kv_heads + unit.head) * a.d, a.d, values,
+             dv);
+  kernels_.pack_columns(values, dv, kKeyBlock, static_cast<int>(dv), v, kKeyBlock);
 }
 
-void OpsCpu::pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block, Thread& scratch) {
+void OpsCpu::pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block, int thread) {
+  Thread& scratch = threads_[static_cast<size_t>(thread)];
   const MlaArgs& a = *call.mla;
   const MlaHead& head = a.heads[static_cast<size_t>(unit.head)];
   const int64_t d4 = round_up(call.d, 4);
@@ -63,6 +71,7 @@ void OpsCpu::pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block
     g.y = y;
     g.ldy = ldy;
     g.n = w.n;
+    g.scratch = gemm_scratch(thread);
     kernels_.gemm(g);
   };
   if (d4 != call.d) std::fill_n(scratch.key_rows, kKeyBlock * d4, 0.0f);
@@ -71,12 +80,10 @@ void OpsCpu::pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block
     std::copy_n(scratch.rows + i * row_width_ + a.latent, a.rope,
                 scratch.key_rows + i * d4 + a.nope);
   }
-  for (int half = 0; half < 2; ++half) {
-    kernels_.transpose(scratch.key_rows + half * kPanel * d4, d4, static_cast<int>(d4),
-                       k + half * kPanel * d4);
-  }
-  if (dv != call.dv) std::fill_n(v, kKeyBlock * dv, 0.0f);
-  expand(head.v_up, v, dv);
+  transpose_keys(scratch.key_rows, d4, d4, k);
+  if (dv != call.dv) std::fill_n(scratch.key_rows, kKeyBlock * dv, 0.0f);
+  expand(head.v_up, scratch.key_rows, dv);
+  kernels_.pack_columns(scratch.key_rows, dv, kKeyBlock, static_cast<int>(dv), v, kKeyBlock);
 }
 
 // Rows of the tile: positions ascending, the group's heads within a position.
@@ -101,8 +108,7 @@ void OpsCpu::attend_item(const UnitCall& call, const QueryItem& item, Thread& sc
       call.window > 0 ? std::max(0, sequence.past + item.begin + 1 - call.window) : 0;
   for (int block = oldest / kKeyBlock; block <= last / kKeyBlock; ++block) {
     const float* k = unit.data + block * call.block_floats();
-    tile.block(kernels_, block * kKeyBlock, tile.q, call.d, call.d, k, kPanel * d4,
-               k + kKeyBlock * d4, round_up(call.dv, kPanel));
+    tile.block(kernels_, block * kKeyBlock, tile.q, call.d, {k, call.d, k + kKeyBlock * d4, 0});
   }
   for (int i = item.begin, r = 0; i < item.end; ++i, r += call.group) {
     float* out = call.out + (int64_t{sequence.row + i} * call.heads + head) * call.dv;
@@ -122,7 +128,7 @@ void OpsCpu::add_unit(const UnitCall& call, const Sequence& sequence, int head, 
   units_.push_back({&sequence, head, keys, queries, first_block, keys_ + keys_used_});
   keys_used_ += size;
 
-  const int positions = std::max(1, kRowBlock / call.group);
+  const int positions = std::max(1, kQueryRows / call.group);
   const int tiles = (queries + positions - 1) / positions;
   for (int i = 0; i < tiles; ++i) {
     const Part part = part_of(queries, tiles, i);
@@ -138,11 +144,10 @@ void OpsCpu::run_units(const UnitCall& call) {
         std::upper_bound(units_.begin(), units_.end(), item,
                          [](int number, const KeyUnit& unit) { return number < unit.first_block; });
     const KeyUnit& unit = *(after - 1);
-    Thread& scratch = threads_[static_cast<size_t>(thread)];
     if (call.gqa != nullptr) {
-      pack_gqa_block(call, unit, item - unit.first_block, scratch);
+      pack_gqa_block(call, unit, item - unit.first_block, threads_[static_cast<size_t>(thread)]);
     } else {
-      pack_mla_block(call, unit, item - unit.first_block, scratch);
+      pack_mla_block(call, unit, item - unit.first_block, thread);
     }
   });
   std::sort(queries_.begin(), queries_.end(),

@@ -60,7 +60,7 @@ OpsCpu::RowView OpsCpu::input(const FfnCall& call, const RowBlock& block, Thread
 
 // act[:, panels] = glu(in·gate, in·up); act is [rows, ld].
 void OpsCpu::gate_up(const ExpertMatrix& w, const RowView& in, int rows, Part panels, float* act,
-                     int64_t ld) {
+                     int64_t ld, int thread) {
   GemmArgs g = panel_gemm(w.gate_up, panels, in.x, in.ld, rows);
   g.y = act + panels.begin * kHalf;
   g.ldy = ld;
@@ -68,11 +68,13 @@ void OpsCpu::gate_up(const ExpertMatrix& w, const RowView& in, int rows, Part pa
   g.mode = w.glu.clamped ? GemmMode::clamped_glu : GemmMode::silu;
   g.alpha = static_cast<float>(w.glu.alpha);
   g.limit = static_cast<float>(w.glu.limit);
+  g.scratch = gemm_scratch(thread);
   multiply(g, w.gate_up, in);
 }
 
 // Columns of `panels` of the block's outputs.
-void OpsCpu::down(const FfnCall& call, const RowBlock& block, const RowView& act, Part panels) {
+void OpsCpu::down(const FfnCall& call, const RowBlock& block, const RowView& act, Part panels,
+                  int thread) {
   const ExpertMatrix& w = call.experts[block.expert];
   GemmArgs g = panel_gemm(w.down, panels, act.x, act.ld, block.rows);
   g.y = call.y + int64_t{block.row} * w.hidden + panels.begin * kPanel;
@@ -82,6 +84,7 @@ void OpsCpu::down(const FfnCall& call, const RowBlock& block, const RowView& act
     g.scale = call.scale + block.row;
     g.mode = GemmMode::scale;
   }
+  g.scratch = gemm_scratch(thread);
   multiply(g, w.down, act);
 }
 
@@ -111,7 +114,7 @@ void OpsCpu::run_blocks(const FfnCall& call) {
     } else {
       in = input(call, block, scratch);
     }
-    gate_up(w, in, block.rows, {0, act_panels(w)}, scratch.act, act_ld_);
+    gate_up(w, in, block.rows, {0, act_panels(w)}, scratch.act, act_ld_, thread);
     RowView act{scratch.act, act_ld_};
     round_rows(w.down, scratch.act, block.rows, act_ld_);
     if (w.down.dtype == DType::i8) {
@@ -120,7 +123,7 @@ void OpsCpu::run_blocks(const FfnCall& call) {
       }
       act.int8 = int8_rows(scratch.int8, 0, w.intermediate);
     }
-    down(call, block, act, {0, down_panels(w)});
+    down(call, block, act, {0, down_panels(w)}, thread);
   });
 }
 
@@ -129,12 +132,11 @@ void OpsCpu::run_columns(const FfnCall& call) {
   const int blocks = static_cast<int>(blocks_.size());
   const int parts = (4 * team_.threads() + blocks - 1) / blocks;
   const auto act_of = [&](int i) { return acts_ + int64_t{i} * kRowBlock * act_ld_; };
-  // fn(number of the block, the block, its expert, number of the part, scratch)
+  // fn(number of the block, the block, its expert, number of the part, thread)
   const auto for_parts = [&](const auto& fn) {
     team_.parallel_for(blocks * parts, [&](int item, int thread) {
       const RowBlock& block = blocks_[static_cast<size_t>(item / parts)];
-      fn(item / parts, block, call.experts[block.expert], item % parts,
-         threads_[static_cast<size_t>(thread)]);
+      fn(item / parts, block, call.experts[block.expert], item % parts, thread);
     });
   };
   const auto is_int8 = [](const Matrix& w) { return w.dtype == DType::i8; };
@@ -147,21 +149,22 @@ void OpsCpu::run_columns(const FfnCall& call) {
     });
   };
   if (any(is_int8, &ExpertMatrix::gate_up)) {
-    for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread& scratch) {
+    for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, int thread) {
       if (!is_int8(w.gate_up)) return;
-      quantize_inputs(call, block, part_of(block.rows, parts, part), scratch, int8_, i * kRowBlock);
+      quantize_inputs(call, block, part_of(block.rows, parts, part),
+                      threads_[static_cast<size_t>(thread)], int8_, i * kRowBlock);
     });
   }
-  for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread& scratch) {
+  for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, int thread) {
     const Part panels = part_of(act_panels(w), parts, part);
     if (panels.size() == 0) return;
     const RowView in = is_int8(w.gate_up)
                            ? RowView{nullptr, 0, int8_rows(int8_, i * kRowBlock, w.hidden)}
-                           : input(call, block, scratch);
-    gate_up(w, in, block.rows, panels, act_of(i), act_ld_);
+                           : input(call, block, threads_[static_cast<size_t>(thread)]);
+    gate_up(w, in, block.rows, panels, act_of(i), act_ld_, thread);
   });
   if (any(is_rounded, &ExpertMatrix::down)) {
-    for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread&) {
+    for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, int) {
       const Part rows = part_of(block.rows, parts, part);
       round_rows(w.down, act_of(i) + rows.begin * act_ld_, rows.size(), act_ld_);
       if (!is_int8(w.down)) return;
@@ -170,12 +173,12 @@ void OpsCpu::run_columns(const FfnCall& call) {
       }
     });
   }
-  for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, Thread&) {
+  for_parts([&](int i, const RowBlock& block, const ExpertMatrix& w, int part, int thread) {
     const Part panels = part_of(down_panels(w), parts, part);
     if (panels.size() == 0) return;
     RowView act{act_of(i), act_ld_};
     if (is_int8(w.down)) act.int8 = int8_rows(int8_, i * kRowBlock, w.intermediate);
-    down(call, block, act, panels);
+    down(call, block, act, panels, thread);
   });
 }
 

@@ -36,7 +36,7 @@ void select_top(const float* scores, int n, int topk, uint32_t* order, int32_t* 
 
 }  // namespace
 
-// keys_ = K panels of positions [0, keys), per block [2][dim4][32].
+// keys_ = K panels of positions [0, keys), per block as AttendTile::Keys has them.
 void OpsCpu::pack_index_keys(const IndexerArgs& args, const Sequence& sequence, int keys) {
   const int64_t dim4 = round_up(args.dim, 4);
   const int blocks = (keys + kKeyBlock - 1) / kKeyBlock;
@@ -47,10 +47,7 @@ void OpsCpu::pack_index_keys(const IndexerArgs& args, const Sequence& sequence, 
     const int count = std::min(kKeyBlock, keys - first);
     std::fill_n(rows, kKeyBlock * dim4, 0.0f);
     widen_rows(args.keys, sequence.blocks, first, count, 0, args.dim, rows, dim4);
-    for (int half = 0; half < 2; ++half) {
-      kernels_.transpose(rows + half * kPanel * dim4, dim4, static_cast<int>(dim4),
-                         keys_ + (block * 2 + half) * kPanel * dim4);
-    }
+    transpose_keys(rows, dim4, dim4, keys_ + first * dim4);
   });
 }
 
@@ -63,6 +60,8 @@ void OpsCpu::index_row(const IndexerArgs& args, int row, int position, Thread& s
     g.rows = args.heads;
     g.k = args.dim;
     g.w = keys_ + first * dim4;
+    g.ldw = kernels_.tile_columns;
+    g.tile_floats = dim4 * kernels_.tile_columns;
     g.panel_bytes = kPanel * dim4 * static_cast<int64_t>(sizeof(float));
     g.y = scratch.products;
     g.ldy = kKeyBlock;

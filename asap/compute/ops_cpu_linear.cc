@@ -68,7 +68,7 @@ void OpsCpu::linear_rows(const Matrix& w, const RowView& x, int n, float* y, int
   const int coarse = (panels + kPanelGroup - 1) / kPanelGroup;
   const int groups = small ? 1 : std::min(panels, std::max(coarse, wanted));
   // A group's row blocks follow each other: its panels are read from memory once.
-  team_.parallel_for(groups * row_blocks, [&](int item, int) {
+  team_.parallel_for(groups * row_blocks, [&](int item, int thread) {
     const Part group = part_of(panels, groups, item / row_blocks);
     const Part rows = part_of(n, row_blocks, item % row_blocks);
     const int column = group.begin * kPanel;
@@ -77,6 +77,7 @@ void OpsCpu::linear_rows(const Matrix& w, const RowView& x, int n, float* y, int
     g.y = y + int64_t{rows.begin} * ldy + column;
     g.ldy = ldy;
     g.n = std::min(w.n, group.end * kPanel) - column;
+    g.scratch = gemm_scratch(thread);
     multiply(g, w, in);
   });
 }

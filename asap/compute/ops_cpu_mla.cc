@@ -16,7 +16,8 @@ constexpr int kMinHeads = 16;  // heads of one item: fewer would only gather key
 }  // namespace
 
 // absorbed_[i][head] = scale·log2(e)·[q_nope·k_up ; q_rope], for all rows of the chunk.
-void OpsCpu::absorb_queries(const MlaArgs& args, int head, Thread& scratch) {
+void OpsCpu::absorb_queries(const MlaArgs& args, int head, int thread) {
+  Thread& scratch = threads_[static_cast<size_t>(thread)];
   const int heads = static_cast<int>(args.heads.size());
   const int width = args.nope + args.rope;
   const int rows = static_cast<int>(absorbed_rows_.size());
@@ -34,6 +35,7 @@ void OpsCpu::absorb_queries(const MlaArgs& args, int head, Thread& scratch) {
   g.y = out;
   g.ldy = ld;
   g.n = args.latent;
+  g.scratch = gemm_scratch(thread);
   kernels_.gemm(g);
 }
 
@@ -60,18 +62,16 @@ void OpsCpu::attend_absorbed(const MlaArgs& args, int index, Part heads, Thread&
     if (!listed) {
       widen_rows(args.kv, row.sequence->blocks, first, count, 0, width, scratch.rows, row_width_);
     }
-    for (int half = 0; half < 2; ++half) {
-      kernels_.transpose(scratch.rows + half * kPanel * row_width_, row_width_,
-                         static_cast<int>(d4), scratch.panels + half * kPanel * d4);
-    }
-    tile.block(kernels_, first, absorbed_ + at * row_width_, row_width_, width, scratch.panels,
-               kPanel * d4, scratch.rows, row_width_);
+    transpose_keys(scratch.rows, row_width_, d4, scratch.panels);
+    tile.block(kernels_, first, absorbed_ + at * row_width_, row_width_,
+               {scratch.panels, width, scratch.rows, row_width_});
   }
   tile.finish(kernels_, 0, tile.rows, args.latent, contexts_ + at * row_width_, row_width_);
 }
 
 // out[row][head] = v_up·context.
-void OpsCpu::expand_values(const MlaArgs& args, int head, Thread& scratch) {
+void OpsCpu::expand_values(const MlaArgs& args, int head, int thread) {
+  Thread& scratch = threads_[static_cast<size_t>(thread)];
   const int heads = static_cast<int>(args.heads.size());
   const int rows = static_cast<int>(absorbed_rows_.size());
   GemmArgs g = panel_gemm(args.heads[static_cast<size_t>(head)].v_up, {0, 0},
@@ -79,6 +79,7 @@ void OpsCpu::expand_values(const MlaArgs& args, int head, Thread& scratch) {
   g.y = scratch.key_rows;
   g.ldy = row_width_;
   g.n = args.v;
+  g.scratch = gemm_scratch(thread);
   kernels_.gemm(g);
   for (int i = 0; i < rows; ++i) {
     const int64_t row = absorbed_rows_[static_cast<size_t>(i)].row;
@@ -92,16 +93,14 @@ void OpsCpu::run_absorbed(const MlaArgs& args) {
   if (rows == 0) return;
   const int heads = static_cast<int>(args.heads.size());
   const auto scratch_of = [&](int i) -> Thread& { return threads_[static_cast<size_t>(i)]; };
-  team_.parallel_for(heads,
-                     [&](int head, int thread) { absorb_queries(args, head, scratch_of(thread)); });
-  const int least = (heads + kRowBlock - 1) / kRowBlock;
+  team_.parallel_for(heads, [&](int head, int thread) { absorb_queries(args, head, thread); });
+  const int least = (heads + kQueryRows - 1) / kQueryRows;
   const int most = std::max(least, heads / kMinHeads);
   const int parts = std::clamp((team_.threads() + rows - 1) / rows, least, most);
   team_.parallel_for(rows * parts, [&](int item, int thread) {
     attend_absorbed(args, item / parts, part_of(heads, parts, item % parts), scratch_of(thread));
   });
-  team_.parallel_for(heads,
-                     [&](int head, int thread) { expand_values(args, head, scratch_of(thread)); });
+  team_.parallel_for(heads, [&](int head, int thread) { expand_values(args, head, thread); });
   absorbed_rows_.clear();
 }
 

@@ -22,41 +22,51 @@ void AttendTile::begin(int rows_now, int width, int window_now) {
 }
 
 void AttendTile::block(const KernelTable& kernels, int first_key, const float* query, int64_t ldq,
-                       int d, const float* k, int64_t panel_floats, const float* v, int64_t ldv) {
+                       const Keys& keys) {
   const auto first = static_cast<int>(std::upper_bound(limit, limit + rows, first_key) - limit);
   const int count = rows - first;
   if (count == 0) return;
   for (int r = first; r < rows; ++r) visible[r] = std::min(limit[r] - first_key, kKeyBlock);
-  const int used = visible[rows - 1];
   for (int r = first; window > 0 && r < rows; ++r) {
     hidden[r] = std::clamp(limit[r] - window - first_key, 0, kKeyBlock);
   }
+  // Panels of keys that some row sees.
+  const int used = visible[rows - 1];
+  const int begin = window > 0 ? hidden[first] / kPanel * kPanel : 0;
+  const int end = (used + kPanel - 1) / kPanel * kPanel;
+  if (begin >= end) return;
+  const int64_t columns = kernels.tile_columns;
+  const int64_t d4 = (keys.d + 3) / 4 * 4;
 
   GemmArgs scores;
   scores.x = query + first * ldq;
   scores.ldx = ldq;
   scores.rows = count;
-  scores.k = d;
-  scores.w = k;
-  scores.panel_bytes = panel_floats * static_cast<int64_t>(sizeof(float));
-  scores.y = s + first * kKeyBlock;
+  scores.k = keys.d;
+  scores.w = keys.k + begin * d4;
+  scores.ldw = columns;
+  scores.tile_floats = d4 * columns;
+  scores.panel_bytes = d4 * kPanel * static_cast<int64_t>(sizeof(float));
+  scores.y = s + first * kKeyBlock + begin;
   scores.ldy = kKeyBlock;
-  scores.n = used > kPanel ? kKeyBlock : kPanel;
+  scores.n = end - begin;
   kernels.gemm(scores);
 
-  kernels.softmax({scores.y, count, visible + first, window > 0 ? hidden + first : nullptr,
-                   max + first, sum + first, alpha + first});
+  kernels.softmax({s + first * kKeyBlock, count, begin, end, visible + first,
+                   window > 0 ? hidden + first : nullptr, max + first, sum + first, alpha + first});
 
-  // Keys beyond `used` have probability 0 for every row of the tile: adding 0·v changes at most the
-  // sign of a zero, and finish() makes zeros positive.
+  // Keys outside [begin, used) have probability 0 for every row of the tile: adding 0·v changes at
+  // most the sign of a zero, and finish() makes zeros positive.
+  const bool packed = keys.ldv == 0;
   GemmArgs values;
-  values.x = scores.y;
+  values.x = s + first * kKeyBlock + begin;
   values.ldx = kKeyBlock;
   values.rows = count;
-  values.k = used;
-  values.w = v;
-  values.ldw = ldv;
-  values.panel_bytes = kPanel * static_cast<int64_t>(sizeof(float));
+  values.k = used - begin;
+  values.ldw = packed ? columns : keys.ldv;
+  values.w = keys.v + begin * values.ldw;
+  values.tile_floats = packed ? kKeyBlock * columns : 0;
+  values.panel_bytes = kPanel * (packed ? kKeyBlock : 1) * static_cast<int64_t>(sizeof(float));
   values.y = o + first * ldo;
   values.ldy = ldo;
   values.n = static_cast<int>(ldo);

@@ -35,10 +35,16 @@ struct AttendTile {
     max[r] = logit;
     sum[r] = 1.0f;
   }
-  // The block of keys [first_key, first_key + kKeyBlock). k: [2][d4][32], panel_floats apart; v:
-  // rows of at least ldo, ldv apart; query rows (length d) are ldq apart.
-  void block(const KernelTable& kernels, int first_key, const float* query, int64_t ldq, int d,
-             const float* k, int64_t panel_floats, const float* v, int64_t ldv);
+  // Keys and values of a block, with c columns of a GEMM tile (KernelTable::tile_columns).
+  struct Keys {
+    const float* k = nullptr;  // [kKeyBlock/c][d4][c], d4: d rounded up to 4
+    int d = 0;
+    const float* v = nullptr;  // [ldo/c][kKeyBlock][c]; or rows of at least ldo, ldv apart
+    int64_t ldv = 0;           // 0: packed by tile
+  };
+  // The block of keys [first_key, first_key + kKeyBlock); query rows (length d) are ldq apart.
+  void block(const KernelTable& kernels, int first_key, const float* query, int64_t ldq,
+             const Keys& keys);
   // Rows [row, row + count) to out, normalised.
   void finish(const KernelTable& kernels, int row, int count, int width, float* out, int64_t ld);
 };

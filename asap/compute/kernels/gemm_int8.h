@@ -1,8 +1,8 @@
-// The int8 GEMM: the tiles of gemm.h over int8 weights and rows quantised to int8.
+// The int8 GEMM: the tiles of gemm_tile.h over int8 weights and rows quantised to int8.
 //
 // Sums are int32 and exact, so every table, tile shape and column split gives the same number; then
-// y = sum·(x scale · w scale) in float32, and the epilogue of gemm.h. A step of a tile takes one
-// group of consecutive k, four bytes of a row:
+// y = sum·(x scale · w scale) in float32, and the epilogue of gemm_tile.h. A step of a tile takes
+// one group of consecutive k, four bytes of a row:
 //  - pairs: int16 rows; weights [k/2][32][2] are widened in registers, vpmaddwd multiplies and adds
 //    the pairs, vpaddd accumulates. vpmaddubsw takes int8 as it is, but to be exact it needs the
 //    signs of x moved to w for each row and vector, and its int16 sums widened: it is slower.
@@ -11,7 +11,7 @@
 // For kernels.cc only.
 #pragma once
 
-#include "asap/compute/kernels/gemm.h"
+#include "asap/compute/kernels/gemm_tile.h"
 #include "asap/compute/kernels/table.h"
 #include "asap/compute/kernels/vec.h"
 
@@ -88,24 +88,22 @@ struct Int8Tile {
   int64_t ldx;  // bytes
   int groups;
   const char* w;      // the tile's first column
-  const char* ahead;  // next panel, for PF
+  const char* ahead;  // next panel, or what is near already
   const float* x_scale;
   const int32_t* x_sum;
   const float* w_scale;
 };
 
-template <int MR, int NV, bool GLU, bool PF>
+template <int MR, int NV, bool GLU>
 ASAP_INLINE void multiply_int8(VI (&sum)[MR][NV], const Int8Tile& t) {
   const char* x = t.x;
   const char* w = t.w;
   const char* ahead = t.ahead;
   VI b[NV];
   for (int i = 0; i < t.groups; ++i, x += 4, w += kGroupBytes) {
-    if (PF) {
 #pragma GCC unroll 2
-      for (int line = 0; line < kGroupBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
-      ahead += kGroupBytes;
-    }
+    for (int line = 0; line < kGroupBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    ahead += kGroupBytes;
 #pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) {
       b[v] = int8_weights(w + kInt8Form.group * column_of<NV, GLU>(v));
@@ -119,7 +117,7 @@ ASAP_INLINE void multiply_int8(VI (&sum)[MR][NV], const Int8Tile& t) {
   }
 }
 
-template <int MR, int NV, GemmMode MODE, bool PF>
+template <int MR, int NV, GemmMode MODE>
 __attribute__((noinline)) void int8_tile(const Int8Tile& t, float* y, int64_t ldy, int columns,
                                          const Epilogue& e) {
   constexpr bool kGlu = is_glu(MODE);
@@ -132,7 +130,7 @@ __attribute__((noinline)) void int8_tile(const Int8Tile& t, float* y, int64_t ld
       if (kInt8Form.offset != 0) sum[m][v] -= kInt8Form.offset * t.x_sum[m];
     }
   }
-  multiply_int8<MR, NV, kGlu, PF>(sum, t);
+  multiply_int8<MR, NV, kGlu>(sum, t);
   V acc[MR][NV];
 #pragma GCC unroll 8
   for (int v = 0; v < NV; ++v) {
@@ -148,19 +146,19 @@ __attribute__((noinline)) void int8_tile(const Int8Tile& t, float* y, int64_t ld
 using Int8TileFn = void (*)(const Int8Tile&, float*, int64_t, int, const Epilogue&);
 
 // Tiles of MR = 1..kTileRows rows.
-template <GemmMode MODE, bool PF>
+template <GemmMode MODE>
 struct Int8Tiles {
   Int8TileFn fn[kTileRows + 1];
   template <int MR>
   constexpr void fill() {
-    fn[MR] = &int8_tile<MR, int8_vectors(MR), MODE, PF>;
+    fn[MR] = &int8_tile<MR, int8_vectors(MR), MODE>;
     if constexpr (MR > 1) fill<MR - 1>();
   }
   constexpr Int8Tiles() : fn{} { fill<kTileRows>(); }
 };
 
-template <GemmMode MODE, bool PF>
-constexpr Int8Tiles<MODE, PF> kInt8Tiles;
+template <GemmMode MODE>
+constexpr Int8Tiles<MODE> kInt8Tiles;
 
 // All row tiles of one panel, rows split evenly.
 template <GemmMode MODE>
@@ -179,15 +177,13 @@ void int8_panel(const GemmArgs& g, const Int8Rows& x, const char* w, const char*
                        x.ld,
                        groups,
                        w + column * kInt8Form.group,
-                       ahead,
+                       prefetch ? ahead : w,
                        x.scale + row,
                        x.sum + row,
                        w_scale + column};
       const Epilogue e{g.scale == nullptr ? nullptr : g.scale + row,
                        bias == nullptr ? nullptr : bias + column, g.alpha, g.limit};
-      const Int8TileFn tile =
-          prefetch ? kInt8Tiles<MODE, true>.fn[rows] : kInt8Tiles<MODE, false>.fn[rows];
-      tile(t, y + row * g.ldy + column, g.ldy, columns - column, e);
+      kInt8Tiles<MODE>.fn[rows](t, y + row * g.ldy + column, g.ldy, columns - column, e);
     }
   }
 }
@@ -202,16 +198,6 @@ void int8_panels(const GemmArgs& g, const Int8Rows& x) {
     const char* ahead = g.prefetch && left > kColumns ? w + g.panel_bytes : nullptr;
     int8_panel<MODE>(g, x, w, ahead, bias, g.y + column, left < kColumns ? left : kColumns);
     if (bias != nullptr) bias += kPanel;
-  }
-}
-
-void gemm_int8(const GemmArgs& g, const Int8Rows& x) {
-  switch (g.mode) {
-    case GemmMode::store: return int8_panels<GemmMode::store>(g, x);
-    case GemmMode::scale: return int8_panels<GemmMode::scale>(g, x);
-    case GemmMode::silu: return int8_panels<GemmMode::silu>(g, x);
-    case GemmMode::clamped_glu: return int8_panels<GemmMode::clamped_glu>(g, x);
-    case GemmMode::accumulate: __builtin_trap();  // attention's; it has no int8 form
   }
 }
 

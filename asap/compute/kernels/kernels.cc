@@ -3,6 +3,7 @@
 // machines so far had AVX2 only.
 #include "asap/compute/kernels/gemm.h"
 #include "asap/compute/kernels/gemm_int8.h"
+#include "asap/compute/kernels/gemm_int8_block.h"
 #include "asap/compute/kernels/rows.h"
 #include "asap/compute/kernels/table.h"
 
@@ -16,6 +17,7 @@ namespace asap {
 extern const KernelTable ASAP_TABLE(ASAP_ISA) = {
     .isa = ASAP_STRING(ASAP_ISA),
     .width = kWidth,
+    .tile_columns = kTileColumns,
     .fma_loop = fma_loop,
     .gemm = gemm,
     .int8 = kInt8Form,
@@ -25,6 +27,7 @@ extern const KernelTable ASAP_TABLE(ASAP_ISA) = {
     .scale_rows = scale_rows,
     .scale = scale,
     .transpose = transpose,
+    .pack_columns = pack_columns,
     .relu_sum = relu_sum,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,

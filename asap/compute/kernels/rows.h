@@ -20,17 +20,26 @@ ASAP_INLINE V masked(const float* s, int key, int hidden, int visible) {
   return at < VI{} + hidden ? broadcast(kMinusInfinity) : shown;
 }
 
+// fn(key, scores) for the vectors of row r.
+template <typename Fn>
+ASAP_INLINE void for_scores(const SoftmaxArgs& a, int r, const Fn& fn) {
+  const float* s = a.s + r * kKeyBlock;
+  const int hidden = a.hidden == nullptr ? 0 : a.hidden[r];
+  const int visible = a.visible[r];
+  if (hidden <= a.begin && visible >= a.end) [[likely]] {
+#pragma GCC unroll 4
+    for (int key = a.begin; key < a.end; key += kWidth) fn(key, load(s + key));
+  } else {
+    for (int key = a.begin; key < a.end; key += kWidth) fn(key, masked(s, key, hidden, visible));
+  }
+}
+
 // New maxima into a.alpha, then max and alpha = 2^(old - new), a vector of rows at a time. A row of
 // which nothing counts keeps its maximum, and gets alpha = 1.
 ASAP_INLINE void update_maxima(const SoftmaxArgs& a) {
   for (int r = 0; r < a.rows; ++r) {
-    const float* s = a.s + r * kKeyBlock;
-    const int hidden = a.hidden == nullptr ? 0 : a.hidden[r];
-    V most = masked(s, 0, hidden, a.visible[r]);
-#pragma GCC unroll 16
-    for (int key = kWidth; key < kKeyBlock; key += kWidth) {
-      most = max(most, masked(s, key, hidden, a.visible[r]));
-    }
+    V most = broadcast(kMinusInfinity);
+    for_scores(a, r, [&](int, V s) ASAP_INLINE_LAMBDA { most = max(most, s); });
     const float block = reduce_max(most);
     a.alpha[r] = block > a.max[r] ? block : a.max[r];
   }
@@ -53,16 +62,14 @@ ASAP_INLINE void update_maxima(const SoftmaxArgs& a) {
 void softmax(const SoftmaxArgs& a) {
   update_maxima(a);
   for (int r = 0; r < a.rows; ++r) {
-    float* s = a.s + r * kKeyBlock;
-    const int hidden = a.hidden == nullptr ? 0 : a.hidden[r];
+    float* to = a.s + r * kKeyBlock;
     const V most = broadcast(a.max[r]);
     V sum = {};
-#pragma GCC unroll 16
-    for (int key = 0; key < kKeyBlock; key += kWidth) {
-      const V p = exp2(masked(s, key, hidden, a.visible[r]) - most);
-      store(s + key, p);
+    for_scores(a, r, [&](int key, V s) ASAP_INLINE_LAMBDA {
+      const V p = exp2_below(s - most);
+      store(to + key, p);
       sum += p;
-    }
+    });
     a.sum[r] = a.sum[r] * a.alpha[r] + reduce_add(sum);
   }
 }
@@ -88,7 +95,9 @@ typedef float V4m __attribute__((vector_size(16), aligned(1), may_alias));
 
 // Blocks of 4x4: four loads, eight shuffles, four stores.
 void transpose(const float* x, int64_t ldx, int width, float* panel) {
+  constexpr int kC = kTileColumns;
   for (int j = 0; j < kPanel; j += 4) {
+    float* tile = panel + int64_t{j / kC} * width * kC + j % kC;
     for (int i = 0; i < width; i += 4) {
       const float* from = x + j * ldx + i;
       const V4 a = *reinterpret_cast<const V4m*>(from);
@@ -99,13 +108,21 @@ void transpose(const float* x, int64_t ldx, int width, float* panel) {
       const V4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
       const V4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
       const V4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-      float* to = panel + i * kPanel + j;
+      float* to = tile + i * kC;
       *reinterpret_cast<V4m*>(to) = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-      *reinterpret_cast<V4m*>(to + kPanel) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-      *reinterpret_cast<V4m*>(to + 2 * kPanel) =
-          __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-      *reinterpret_cast<V4m*>(to + 3 * kPanel) =
-          __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+      *reinterpret_cast<V4m*>(to + kC) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+      *reinterpret_cast<V4m*>(to + 2 * kC) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+      *reinterpret_cast<V4m*>(to + 3 * kC) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+    }
+  }
+}
+
+void pack_columns(const float* x, int64_t ldx, int rows, int width, float* out, int64_t ld) {
+  for (int column = 0; column < width; column += kTileColumns, out += ld * kTileColumns) {
+    for (int r = 0; r < rows; ++r) {
+      const float* from = x + r * ldx + column;
+      store(out + r * kTileColumns, load(from));
+      store(out + r * kTileColumns + kWidth, load(from + kWidth));
     }
   }
 }

@@ -17,8 +17,15 @@
 namespace asap {
 
 inline constexpr int kPanel = 32;      // columns of a packed panel
-inline constexpr int kKeyBlock = 64;   // keys of one attention step
+inline constexpr int kKeyBlock = 128;  // keys of one attention step
 inline constexpr int kFmaChains = 12;  // of KernelTable::fma_loop
+// Memory of KernelTable::gemm for blocks of k: steps of a block and panels of a group, at most.
+inline constexpr int kGemmBlockK = 256;
+inline constexpr int kGemmPanels = 16;
+inline constexpr int64_t kGemmWeightFloats = 256 * 16;
+constexpr int64_t gemm_scratch_floats(int64_t rows) {
+  return kGemmWeightFloats + rows * (kGemmBlockK + kGemmPanels * kPanel + 32);
+}
 // Rows whose largest magnitude is below this are taken for zero when they are quantised: 127
 // divided by it is still finite.
 inline constexpr float kInt8Least = 1e-35f;
@@ -42,7 +49,10 @@ struct GemmArgs {
   int k = 0;
   const void* w = nullptr;  // first panel
   bool bf16 = false;
-  int64_t ldw = kPanel;     // f32 only: elements between two k
+  int64_t ldw = kPanel;  // f32 only: elements between two k
+  // f32 only, modes store and accumulate: the columns of a tile are packed by themselves, and this
+  // is the distance to those of the next tile, elements. 0: a panel's columns follow each other.
+  int64_t tile_floats = 0;
   int64_t panel_bytes = 0;  // from one panel to the next
   bool prefetch = false;    // bring panel p + 1 near while working on p: W comes from memory
   float* y = nullptr;       // [rows, n]
@@ -51,6 +61,7 @@ struct GemmArgs {
   const float* scale = nullptr;  // [rows]
   const float* bias = nullptr;   // in the order of the packed columns, whole panels; or null
   float alpha = 0, limit = 0;    // of clamped_glu
+  float* scratch = nullptr;      // gemm_scratch_floats(rows), or null: k is not cut
   GemmMode mode = GemmMode::store;
 };
 
@@ -75,6 +86,7 @@ struct Int8Rows {
 struct SoftmaxArgs {
   float* s = nullptr;  // [rows, kKeyBlock]: scores in, exp2(score - max) out
   int rows = 0;
+  int begin = 0, end = kKeyBlock;    // keys that count for any row; multiples of kPanel
   const int32_t* visible = nullptr;  // [rows]: keys [0, visible) count, the others give 0
   const int32_t* hidden = nullptr;   // [rows]: of those, keys [0, hidden) do not; or null
   float* max = nullptr;              // [rows] running maximum
@@ -84,7 +96,8 @@ struct SoftmaxArgs {
 
 struct KernelTable {
   const char* isa;
-  int width;  // floats of a vector
+  int width;         // floats of a vector
+  int tile_columns;  // columns of a GEMM tile, a divisor of kPanel
   // The ceiling that GEMM is measured against: kFmaChains independent chains of `steps` vector
   // multiply-adds in registers.
   float (*fma_loop)(int64_t steps);
@@ -102,9 +115,13 @@ struct KernelTable {
                      int64_t ldy);
   // y = x·scale.
   void (*scale)(const float* x, float scale, int64_t count, float* y);
-  // Key-major rows to a K panel: panel[i·32 + j] = x[j·ldx + i] for i < width, j < 32; width a
-  // multiple of 4.
+  // Key-major rows to a K panel packed by tile: for c = tile_columns,
+  // panel[(j / c)·width·c + i·c + j % c] = x[j·ldx + i] for i < width, j < 32; width a multiple
+  // of 4.
   void (*transpose)(const float* x, int64_t ldx, int width, float* panel);
+  // Rows to panels packed by tile, value-major: out[(j / c)·ld·c + i·c + j % c] = x[i·ldx + j] for
+  // i < rows <= ld, j < width; width a multiple of kPanel.
+  void (*pack_columns)(const float* x, int64_t ldx, int rows, int width, float* out, int64_t ld);
   // scores[j] = Σ_h w[h]·max(s[h·kKeyBlock + j], 0), h ascending, j < kKeyBlock.
   void (*relu_sum)(const float* s, const float* w, int heads, float* scores);
   void (*rms_norm)(const float* x, int width, const float* w, float eps, float* y);

@@ -15,7 +15,8 @@
 namespace asap {
 namespace {
 
-constexpr int kWidth = ASAP_VECTOR;  // floats of a vector
+constexpr int kWidth = ASAP_VECTOR;       // floats of a vector
+constexpr int kTileColumns = 2 * kWidth;  // of a GEMM tile
 
 typedef float V __attribute__((vector_size(4 * ASAP_VECTOR)));
 typedef int32_t VI __attribute__((vector_size(4 * ASAP_VECTOR)));
@@ -27,6 +28,7 @@ typedef uint32_t VUm __attribute__((vector_size(4 * ASAP_VECTOR), aligned(1), ma
 typedef uint16_t VHm __attribute__((vector_size(2 * ASAP_VECTOR), aligned(1), may_alias));
 
 #define ASAP_INLINE static inline __attribute__((always_inline))
+#define ASAP_INLINE_LAMBDA __attribute__((always_inline))
 
 ASAP_INLINE V load(const float* p) {
   return *reinterpret_cast<const Vm*>(p);
@@ -50,6 +52,30 @@ ASAP_INLINE V even_of(VU pairs) {
 }
 ASAP_INLINE V odd_of(VU pairs) {
   return as_float(pairs & 0xFFFF0000u);
+}
+
+// The same from memory. With 16 registers a tile has none left for the pairs or for a mask between
+// the two uses, so AVX2 reads both again; the loads cost nothing there.
+ASAP_INLINE V even_at(const char* p) {
+#if ASAP_VECTOR == 8
+  V out;
+  asm("vmovups %1, %0\n\tvpslld $16, %0, %0" : "=x"(out) : "m"(*reinterpret_cast<const VUm*>(p)));
+  return out;
+#else
+  return even_of(load_bits(p));
+#endif
+}
+ASAP_INLINE V odd_at(const char* p) {
+#if ASAP_VECTOR == 8
+  alignas(32) static const VU mask = VU{} + 0xFFFF0000u;
+  V out;
+  asm("vmovaps %1, %0\n\tvandps %2, %0, %0"
+      : "=&x"(out)
+      : "m"(mask), "m"(*reinterpret_cast<const VUm*>(p)));
+  return out;
+#else
+  return odd_of(load_bits(p));
+#endif
 }
 
 ASAP_INLINE V load_bf16(const uint16_t* p) {
@@ -164,15 +190,13 @@ ASAP_INLINE void store_part(float* p, V v, int count) {
   for (int i = 0; i < count; ++i) p[i] = buffer[i];
 }
 
-// 2^x: 0 below -126, at most 2^127. x = n + f with |f| <= 1/2; a degree-6 polynomial in f (relative
-// error < 2e-7, exact at f = 0), then n is added to the exponent.
-ASAP_INLINE V exp2(V x) {
+// 2^x for -126 <= x <= 127. x = n + f with |f| <= 1/2; a degree-6 polynomial in f (relative error
+// < 2e-7, exact at f = 0), then n is added to the exponent.
+ASAP_INLINE V exp2_in_range(V x) {
   const V magic =
       broadcast(12582912.0f);  // 1.5·2^23: adding it rounds to an integer in the low bits
-  const VI tiny = x < broadcast(-126.0f);
-  const V clamped = x > broadcast(127.0f) ? broadcast(127.0f) : (tiny ? broadcast(-126.0f) : x);
-  const V rounded = clamped + magic;
-  const V f = clamped - (rounded - magic);
+  const V rounded = x + magic;
+  const V f = x - (rounded - magic);
   V p = broadcast(1.535336188319500e-4f);
   p = fma(p, f, broadcast(1.339887440266574e-3f));
   p = fma(p, f, broadcast(9.618437357674640e-3f));
@@ -180,8 +204,21 @@ ASAP_INLINE V exp2(V x) {
   p = fma(p, f, broadcast(2.402264791363012e-1f));
   p = fma(p, f, broadcast(6.931472028550421e-1f));
   p = fma(p, f, broadcast(1.0f));
-  const V out = as_float(as_bits(p) + (as_bits(rounded) << 23));
-  return tiny ? V{} : out;
+  return as_float(as_bits(p) + (as_bits(rounded) << 23));
+}
+
+// 2^x for x <= 127: 0 below -126; a NaN stays one.
+ASAP_INLINE V exp2_below(V x) {
+  const V least = broadcast(-126.0f);
+  const VI tiny = x < least;
+  const V out = exp2_in_range(max(least, x));  // of a NaN, max gives its second operand
+  return as_float(as_bits(out) & ~reinterpret_cast<VU>(tiny));
+}
+
+// 2^x: 0 below -126, at most 2^127.
+ASAP_INLINE V exp2(V x) {
+  const V most = broadcast(127.0f);
+  return exp2_below(x > most ? most : x);
 }
 
 ASAP_INLINE V silu(V x) {

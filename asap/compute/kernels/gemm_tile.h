@@ -1,0 +1,285 @@
+// The one GEMM of the CPU: register tiles of MR rows by NV vectors.
+//
+// bf16 weights are widened in registers (a shift for even k, a mask for odd k) and multiplied in
+// float32, which beats the bf16 dot instructions on the cores we know (docs/performance.md). Each
+// output element is the chain acc = fma(x[k], w[k], acc) for k = 0, 1, 2, ..., for every MR, NV and
+// mode: sums that wait in memory between two blocks of k lose nothing.
+//
+// Few rows, or W in cache: a tile takes the whole of k. More rows: gemm_block.h cuts k, so that
+// what a tile reads stays in L1. For kernels.cc only.
+#pragma once
+
+#include "asap/compute/kernels/table.h"
+#include "asap/compute/kernels/vec.h"
+
+namespace asap {
+namespace {
+
+// Rows of a full tile: 2·MR accumulators, two vectors of W and one of x fill the registers.
+constexpr int kTileRows = kWidth == 16 ? 12 : 6;
+// Vectors that make up a whole panel. Up to kWideRows rows a tile spans all of it: more independent
+// chains.
+constexpr int kPanelVectors = kPanel / kWidth;
+constexpr int kWideRows = kWidth == 8 ? 2 : 0;
+
+// Steps of k that a loop takes at once: its own instructions cost a tenth of a step of AVX2. More
+// than two of AVX-512, and the compiler spills.
+constexpr int kUnroll = kWidth == 16 ? 2 : 4;
+
+// Columns where vector v of a tile starts, relative to the tile's column. A silu tile is half gate,
+// half up.
+template <int NV, bool SILU>
+constexpr int column_of(int v) {
+  return SILU ? (v % (NV / 2)) * kWidth + (v / (NV / 2)) * (kPanel / 2) : v * kWidth;
+}
+
+// What happens to finished sums.
+struct Epilogue {
+  const float* scale;  // of the tile's rows
+  const float* bias;   // of the tile's columns, or null
+  float alpha, limit;
+};
+
+constexpr bool is_glu(GemmMode mode) {
+  return mode == GemmMode::silu || mode == GemmMode::clamped_glu;
+}
+
+struct TileArgs {
+  const float* x;
+  int64_t ldx;
+  int k;
+  const char* w;      // the tile's first column
+  int64_t ldw;        // bytes between two k (f32) or two pairs (bf16)
+  const char* ahead;  // next panel, for PF
+};
+
+// acc[m][v] += x[m]·W[v] for one k; row(v) loads vector v of row k of W. A tile of many vectors
+// keeps the x and takes one W after the other, others keep the W.
+template <int MR, int NV, typename Row>
+ASAP_INLINE void step(V (&acc)[MR][NV], const float* x, int64_t ldx, const Row& row) {
+  if constexpr (NV > 2) {
+    V a[MR];
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) a[m] = broadcast(x[m * ldx]);
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) {
+      const V b = row(v);
+#pragma GCC unroll 16
+      for (int m = 0; m < MR; ++m) fma_into(acc[m][v], a[m], b);
+    }
+  } else {
+    V b[NV];
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) b[v] = row(v);
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) {
+      const V a = broadcast(x[m * ldx]);
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; ++v) fma_into(acc[m][v], a, b[v]);
+    }
+  }
+}
+
+// Brings one row of the next panel (two lines) into L2; a tile that is part of a panel brings one
+// line, so that the traffic spreads over two passes.
+template <int NV>
+ASAP_INLINE const char* prefetch_row(const char* ahead) {
+  __builtin_prefetch(ahead, 0, 2);
+  if (NV == kPanelVectors) __builtin_prefetch(ahead + 64, 0, 2);
+  return ahead + 128;
+}
+
+// One k of bf16 weights, even or odd.
+template <int MR, int NV, bool SILU>
+ASAP_INLINE void step_even(V (&acc)[MR][NV], const float* x, int64_t ldx, const char* w) {
+  step<MR, NV>(acc, x, ldx,
+               [&](int v) ASAP_INLINE_LAMBDA { return even_at(w + 4 * column_of<NV, SILU>(v)); });
+}
+template <int MR, int NV, bool SILU>
+ASAP_INLINE void step_pair(V (&acc)[MR][NV], const float* x, int64_t ldx, const char* w) {
+  step_even<MR, NV, SILU>(acc, x, ldx, w);
+  step<MR, NV>(acc, x + 1, ldx,
+               [&](int v) ASAP_INLINE_LAMBDA { return odd_at(w + 4 * column_of<NV, SILU>(v)); });
+}
+
+template <int MR, int NV, bool SILU, bool PF>
+ASAP_INLINE void multiply_bf16(V (&acc)[MR][NV], const TileArgs& t) {
+  const float* x = t.x;
+  const char* w = t.w;
+  const char* ahead = t.ahead;
+  int k = 0;
+  for (; k + kUnroll <= t.k; k += kUnroll) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; u += 2, x += 2, w += t.ldw) {
+      if (PF) ahead = prefetch_row<NV>(ahead);
+      step_pair<MR, NV, SILU>(acc, x, t.ldx, w);
+    }
+  }
+  for (; k + 1 < t.k; k += 2, x += 2, w += t.ldw) {
+    if (PF) ahead = prefetch_row<NV>(ahead);
+    step_pair<MR, NV, SILU>(acc, x, t.ldx, w);
+  }
+  if (t.k % 2 != 0) step_even<MR, NV, SILU>(acc, x, t.ldx, w);
+}
+
+// One k of float32 weights.
+template <int MR, int NV, bool SILU>
+ASAP_INLINE void step_f32(V (&acc)[MR][NV], const float* x, int64_t ldx, const char* w) {
+  step<MR, NV>(acc, x, ldx, [&](int v) ASAP_INLINE_LAMBDA {
+    return load(reinterpret_cast<const float*>(w + 4 * column_of<NV, SILU>(v)));
+  });
+}
+
+template <int MR, int NV, bool SILU, bool PF>
+ASAP_INLINE void multiply_f32(V (&acc)[MR][NV], const TileArgs& t) {
+  const float* x = t.x;
+  const char* w = t.w;
+  const char* ahead = t.ahead;
+  int k = 0;
+  for (; k + kUnroll <= t.k; k += kUnroll) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u, ++x, w += t.ldw) {
+      if (PF) ahead = prefetch_row<NV>(ahead);
+      step_f32<MR, NV, SILU>(acc, x, t.ldx, w);
+    }
+  }
+  for (; k < t.k; ++k, ++x, w += t.ldw) {
+    if (PF) ahead = prefetch_row<NV>(ahead);
+    step_f32<MR, NV, SILU>(acc, x, t.ldx, w);
+  }
+}
+
+template <GemmMode MODE>
+ASAP_INLINE V activate(V gate, V up, const Epilogue& e) {
+  if (MODE == GemmMode::silu) return silu(gate) * up;
+  const V limit = broadcast(e.limit);
+  const V g = min(gate, limit);
+  const V u = max(min(up, limit), V{} - limit);
+  return g * sigmoid(g * broadcast(e.alpha)) * (u + broadcast(1.0f));
+}
+
+// Writes a tile: `columns` of y are wanted, fewer than the tile has at the right edge.
+template <int MR, int NV, GemmMode MODE>
+ASAP_INLINE void finish(V (&acc)[MR][NV], float* y, int64_t ldy, int columns, const Epilogue& e) {
+  constexpr bool kGlu = is_glu(MODE);
+  constexpr int kOut = kGlu ? NV / 2 : NV;
+  if (MODE != GemmMode::accumulate && e.bias != nullptr) {
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) {
+      const V bias = load(e.bias + column_of<NV, kGlu>(v));
+#pragma GCC unroll 16
+      for (int m = 0; m < MR; ++m) acc[m][v] += bias;
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kOut; ++v) {
+      V out = acc[m][v];
+      if (kGlu) out = activate<MODE>(out, acc[m][(v + NV / 2) % NV], e);
+      if (MODE == GemmMode::scale) out = out * broadcast(e.scale[m]);
+      const int left = columns - v * kWidth;
+      float* to = y + m * ldy + v * kWidth;
+      if (left >= kWidth) [[likely]] {
+        store(to, out);
+      } else if (left > 0) {
+        store_part(to, out, left);
+      }
+    }
+  }
+}
+
+template <int MR, int NV, bool BF16, GemmMode MODE, bool PF>
+__attribute__((noinline)) void tile(const TileArgs& t, float* y, int64_t ldy, int columns,
+                                    const Epilogue& e) {
+  V acc[MR][NV];
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) {
+      acc[m][v] = V{};
+      if (MODE == GemmMode::accumulate) {
+        acc[m][v] = load(y + m * ldy + v * kWidth) * broadcast(e.scale[m]);
+      }
+    }
+  }
+  if constexpr (BF16) {
+    multiply_bf16<MR, NV, is_glu(MODE), PF>(acc, t);
+  } else {
+    multiply_f32<MR, NV, is_glu(MODE), PF>(acc, t);
+  }
+  finish<MR, NV, MODE>(acc, y, ldy, columns, e);
+}
+
+using TileFn = void (*)(const TileArgs&, float*, int64_t, int, const Epilogue&);
+
+// Vectors per tile of `rows` rows.
+constexpr int tile_vectors(int rows) {
+  return rows <= kWideRows ? kPanelVectors : 2;
+}
+
+// Tiles of MR = 1..kTileRows rows.
+template <bool BF16, GemmMode MODE, bool PF>
+struct Tiles {
+  TileFn fn[kTileRows + 1];
+  template <int MR>
+  constexpr void fill() {
+    fn[MR] = &tile<MR, tile_vectors(MR), BF16, MODE, PF>;
+    if constexpr (MR > 1) fill<MR - 1>();
+  }
+  constexpr Tiles() : fn{} { fill<kTileRows>(); }
+};
+
+template <bool BF16, GemmMode MODE, bool PF>
+constexpr Tiles<BF16, MODE, PF> kTiles;
+
+// Tiles of two vectors, whatever the rows: for columns that are packed by tile.
+template <GemmMode MODE, int MR>
+TileFn narrow_tile(int rows) {
+  if constexpr (MR > 1) {
+    if (rows < MR) return narrow_tile<MODE, MR - 1>(rows);
+  }
+  return &tile<MR, 2, false, MODE, false>;
+}
+
+// bf16 weights come from memory, and float32 of few rows is attention's, in cache.
+template <bool BF16, GemmMode MODE>
+TileFn tile_of(int rows, int vectors) {
+  constexpr bool kByTile = MODE == GemmMode::store || MODE == GemmMode::accumulate;
+  if constexpr (!BF16 && kByTile && kWideRows > 0) {
+    if (vectors < tile_vectors(rows)) return narrow_tile<MODE, kWideRows>(rows);
+  }
+  (void)vectors;
+  return kTiles<BF16, MODE, BF16>.fn[rows];
+}
+
+// All row tiles of one panel: rows are split evenly (33 rows are 3 tiles of 11, not 12 + 12 + 9).
+template <bool BF16, GemmMode MODE>
+void panel(const GemmArgs& g, const char* w, const char* ahead, const float* bias, float* y,
+           int columns) {
+  constexpr bool kGlu = is_glu(MODE);
+  const int tiles = (g.rows + kTileRows - 1) / kTileRows;
+  for (int i = 0; i < tiles; ++i) {
+    const int row = g.rows * i / tiles;
+    const int rows = g.rows * (i + 1) / tiles - row;
+    const int vectors = g.tile_floats != 0 ? 2 : tile_vectors(rows);
+    const int step = vectors * kWidth / (kGlu ? 2 : 1);  // columns of y per tile
+    for (int column = 0; column < columns; column += step) {
+      const int pass = column / step;
+      const bool prefetch = ahead != nullptr && i == 0 && pass < 2;
+      const int64_t offset = g.tile_floats != 0 ? pass * g.tile_floats : column;
+      const TileArgs t{g.x + row * g.ldx,
+                       g.ldx,
+                       g.k,
+                       w + offset * 4,
+                       BF16 ? int64_t{kPanel} * 4 : g.ldw * 4,
+                       prefetch ? ahead + 64 * pass : w};
+      const Epilogue e{g.scale == nullptr ? nullptr : g.scale + row,
+                       bias == nullptr ? nullptr : bias + column, g.alpha, g.limit};
+      tile_of<BF16, MODE>(rows, vectors)(t, y + row * g.ldy + column, g.ldy, columns - column, e);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace asap
