@@ -41,6 +41,36 @@ def test_kernels():
     assert min(row["ratio"] for row in result["composition"]) == 1
 
 
+def test_gemm_table():
+    out, result = run_with_json("bench", "kernels", TINY, "--quick", "--rounds", 1,
+                                "--threads-per-device", 1)
+    assert "GEMM of bf16 weights" in out, out
+    rows = {row["rows"]: row for row in result["gemm"]}
+    assert sorted(rows) == [1, 32] and rows[1]["n"] == 768 and rows[1]["k"] == 2048, rows
+    # 32 rows share what one row pays for alone.
+    assert 0 < rows[1]["share"] < rows[32]["share"] < 2, rows
+
+
+def test_prefill():
+    common = ("bench", "prefill", TINY, "-p", "256,32", "-t", 1, "--rounds", 2)
+    out, result = run_with_json(*common)
+    assert "tokens/s" in out and "FMA loop" in out, out
+    assert result["mode"] == "in process" and result["threads"] == 1
+    assert [row["tokens"] for row in result["rows"]] == [32, 256]
+    for row in result["rows"]:
+        assert row["low_ms"] <= row["median_ms"] <= row["high_ms"], row
+        assert 0 < row["share"] < 2 and row["tokens_per_second"] > 0, row
+        # All that the agents do is one op or another; the rest is polling.
+        assert 0.3 < sum(row["parts"].values()) < 1.05, row
+        for op in ("attention", "experts", "router", "dispatch", "combine"):
+            assert row["parts"][op] > 0, row
+    out, result = run_with_json(*common, "--processes", "--data-parallel-size", 2,
+                                "--num-moe-ranks", 2, "--prompts", 4)
+    assert result["mode"] == "processes D2 T1 E2" and result["prompts"] == 4
+    for row in result["rows"]:
+        assert row["parts"]["attention"] > 0 and row["parts"]["experts"] > 0, row
+
+
 def test_kernels_of_other_models():
     # Latent attention with an indexer, after a dense layer; int8; flags that name sizes.
     _, result = run_with_json("bench", "kernels", GOLDEN / "deepseek_v32", "--lengths", "40,8",

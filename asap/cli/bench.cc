@@ -149,6 +149,8 @@ std::function<int()> add_bench(CLI::App& app, const Platform& platform) {
   add("serve", "Open-loop load on an OpenAI-compatible server", add_bench_serve);
   add("kernels", "Attention and experts of one layer by tokens, against the FMA ceiling",
       [&](CLI::App& command) { return add_bench_kernels(command, platform); });
+  add("prefill", "Whole prompts by length, against the FMA ceiling, and where the time goes",
+      [&](CLI::App& command) { return add_bench_prefill(command, platform); });
   add("comm", "Latency of dispatch and combine by tokens, one-sided against blocking messages",
       [&](CLI::App& command) { return add_bench_comm(command, platform); });
   return [all] {

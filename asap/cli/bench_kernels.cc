@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "asap/cli/commands.h"
+#include "asap/cli/gemm_table.h"
 #include "asap/cli/options.h"
 #include "asap/cli/rig_flags.h"
 #include "asap/model/inspect.h"
@@ -269,6 +270,11 @@ Status bench(KernelFlags flags, const Platform& platform) {
               {"num_moe_ranks", flags.config.num_moe_ranks},
               {"rounds", flags.rounds}};
   out.update(bench.report(rig->spec()));
+  if (flags.config.ops != "ref") {
+    const bool int8 = flags.config.quantization == "int8";
+    const auto ops = platform.make_ops(flags.config.ops, rig->team());
+    out["gemm"] = gemm_table(*ops, ceiling, {flags.rounds, flags.quick, int8, options.clock});
+  }
   return write_figures(flags.output_file, out);
 }
 

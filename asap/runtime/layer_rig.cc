@@ -188,6 +188,17 @@ void LayerRig::add_events(LayerTimes* times) const {
   times->attention -= times->dispatch + times->add + times->batch + dense;
 }
 
+std::map<std::string_view, double> LayerRig::op_seconds() const {
+  std::map<std::string_view, double> out;
+  for (const TraceRing* ring : rings_) {
+    for (const TraceEvent& event : ring->snapshot()) {
+      if (event.batch != batch_) continue;
+      out[trace_op_name(event.op)] += 1e-9 * static_cast<double>(event.end_ns - event.begin_ns);
+    }
+  }
+  return out;
+}
+
 LayerTimes LayerRig::run(std::span<const RigSequence> sequences) {
   send_command(sequences);
   LayerTimes times;

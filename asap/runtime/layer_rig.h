@@ -7,8 +7,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "asap/base/prng.h"
@@ -58,6 +60,9 @@ class LayerRig {
 
   // One batch of random tokens through all layers; the last token of each sequence is sampled.
   LayerTimes run(std::span<const RigSequence> sequences);
+
+  // Seconds of the last batch in each op, all layers and agents.
+  std::map<std::string_view, double> op_seconds() const;
 
   const EngineConfig& config() const { return config_; }  // D, T, R and sizes as they are here
   const ModelSpec& spec() const { return spec_; }

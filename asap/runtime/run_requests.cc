@@ -22,7 +22,10 @@ struct Progress {
     const std::lock_guard lock(mutex);
     Answer& answer = answers[index];
     if (event.token >= 0) {
-      if (answer.tokens.empty()) answer.ttft = event.emitted - event.arrived;
+      if (answer.tokens.empty()) {
+        answer.ttft = event.emitted - event.arrived;
+        answer.times = event.times;
+      }
       answer.tokens.push_back(event.token);
     }
     if (!event.logits.empty()) answer.logits = std::move(event.logits);

@@ -13,6 +13,7 @@ struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logits;  // [vocab] if the request wanted them
   Duration ttft;              // from submit to the first token
+  RequestTimes times;         // of the first token
 };
 
 // Answers in the order of the requests. Errors: of the first request that fails; unavailable once
