@@ -137,5 +137,24 @@ TEST(Chaos, DeathsOfRanksChangeNoBit) {
   EXPECT_GT(sum.rerun, 500);
 }
 
+// Of a batch whose requests were all cancelled, no further layer is computed.
+TEST(Cancel, ALoneBatchEndsBeforeItsNextLayer) {
+  Bench bench({.model = golden_directory("deepseek_v32"), .t = 2, .e = 3, .dtype = "bfloat16"});
+  Prompt prompt{.tokens = std::vector<int32_t>(100, 7)};
+  const Bench::Run run{.d = 1, .r = 1, .seed = 3, .max_delay = Duration::micros(50)};
+  bench.run({prompt}, run);
+  const Duration whole = bench.casualties().took;
+  for (const int64_t share : {8, 4, 3, 2}) {
+    prompt.cancel = Instant{whole.ns / share};
+    bench.run({prompt}, run);
+    const Duration left = Duration{whole.ns - whole.ns / share};
+    const Duration layer = Duration{whole.ns / bench.spec().layers};
+    fmt::print("cancelled at 1/{}: {} of {} us, a layer takes {}\n", share,
+               bench.casualties().held.ns / 1000, left.ns / 1000, layer.ns / 1000);
+    EXPECT_LT(bench.casualties().held, layer + layer) << "cancelled at 1/" << share;
+    EXPECT_LT(bench.casualties().held, left);
+  }
+}
+
 }  // namespace
 }  // namespace asap::test

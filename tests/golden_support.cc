@@ -228,12 +228,14 @@ std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& r
           "seed {}: nothing moves any more; {}", run.seed, instance.waiting_for());
     now = done > 0 || next == Instant::never() ? now + Duration::micros(1) : std::max(now, next);
   }
+  casualties_.took = now - Instant{0};
   // What was cancelled last may still run.
   for (int i = 0; i < 200'000 && instance.scheduler().stats().running > 0; ++i) {
     reaper.step(now);
     instance.step(now);
     now = now + Duration::micros(1);
   }
+  casualties_.held = now - Instant{0} - casualties_.took;
   const EngineStats stats = instance.scheduler().stats();
   CHECK(stats.running == 0 && stats.waiting == 0 && stats.kv_usage == 0,
         "seed {}: {} run, {} wait, {} of the KV cache is used", run.seed, stats.running,

@@ -73,6 +73,8 @@ class Bench {
   // Of the last run: deaths, and requests that were run again.
   struct Casualties {
     int groups = 0, expert_ranks = 0, rerun = 0;
+    Duration took;  // until the last request was over
+    Duration held;  // from then on, until what it had was free
   };
   const Casualties& casualties() const { return casualties_; }
 

@@ -187,6 +187,18 @@ class Load:
             assert self.ids(body) == expected, (self.ids(body), expected)
 
 
+def strike(server, how, role, **where):
+    """Sends the signal to the worker, whoever it is by now; its pid."""
+    def hit():
+        pid = server.pid_of(role, **where)
+        try:
+            os.kill(pid, how)
+        except ProcessLookupError:
+            return None  # it died with its group, or is just being started again
+        return pid
+    return wait_for(hit, 10, f"a {role} worker {where} to strike")
+
+
 def all_ready(server):
     return all(peer["state"] == "ready" for peer in server.peers())
 
@@ -195,14 +207,13 @@ def test_recovery_of_any_worker():
     """kill -9 and SIGSTOP of each role under load: no request fails or gets other tokens, and the worker is back."""
     for role, where in WORKERS:
         for how in (signal.SIGKILL, signal.SIGSTOP):
-            with Server("--dp", 2, "--tp", 2, "--num-moe-ranks", 2, "--watchdog-timeout", 1) as server:
+            with Server("--dp", 2, "--tp", 2, "--num-moe-ranks", 2, "--watchdog-timeout", 3) as server:
                 load = Load(server)
-                pid = server.pid_of(role, **where)
                 before = {peer["pid"] for peer in server.peers()}
                 load.start()
                 time.sleep(0.3)
                 begin = time.monotonic()
-                os.kill(pid, how)
+                pid = strike(server, how, role, **where)
                 wait_for(lambda: "recovered " in server.output(), 10, "the recovery in the log")
                 took = time.monotonic() - begin
                 load.check()
@@ -232,7 +243,7 @@ def test_recovery_during_start_up():
             except (OSError, ValueError):
                 pass
             time.sleep(0.005)
-    with Server("--dp", 2, "--num-moe-ranks", 2, "--watchdog-timeout", 1, while_starting=disturb) as server:
+    with Server("--dp", 2, "--num-moe-ranks", 2, "--watchdog-timeout", 3, while_starting=disturb) as server:
         wait_for(lambda: all_ready(server), 20, "all workers")
         assert sum(peer["epoch"] - 1 for peer in server.peers()) >= 3, (server.peers(), server.output())
         load = Load(server, count=4, max_tokens=20)
@@ -248,7 +259,7 @@ def test_recovery_during_recovery():
         time.sleep(0.2)
         for _ in range(3):
             for role, where in WORKERS:
-                os.kill(server.pid_of(role, **where), signal.SIGKILL)
+                strike(server, signal.SIGKILL, role, **where)
                 time.sleep(0.05)
         load.check(within=60)
         wait_for(lambda: all_ready(server), 30, "all workers")
@@ -269,7 +280,7 @@ def test_an_untouched_group_does_not_notice():
         before = statistics.median(ttft() for _ in range(30))
         during = []
         for _ in range(4):
-            os.kill(server.pid_of("attention", group=1), signal.SIGKILL)
+            strike(server, signal.SIGKILL, "attention", group=1)
             end = time.monotonic() + 1
             while time.monotonic() < end:
                 during.append(ttft())
@@ -288,9 +299,9 @@ def test_too_many_deaths():
             load = Load(server, count=6, max_tokens=150)
             load.start()
             time.sleep(0.2)
-            os.kill(server.pid_of("attention", group=1), signal.SIGKILL)
+            strike(server, signal.SIGKILL, "attention", group=1)
             wait_for(lambda: "recovered " in server.output(), 10, "the recovery")
-            os.kill(server.pid_of("attention", group=1), signal.SIGKILL)
+            strike(server, signal.SIGKILL, "attention", group=1)
             wait_for(lambda: "stays out of service" in server.output(), 10, "the retirement")
             load.check()
             states = {(p["role"], p["group"]): p["state"] for p in server.peers()}
@@ -299,8 +310,7 @@ def test_too_many_deaths():
             assert status == 200, body
             assert server.complete([1, 2, 3])[0] == 200
             for _ in range(2):
-                pid = server.pid_of("moe", moe_rank=0)
-                os.kill(pid, signal.SIGKILL)
+                pid = strike(server, signal.SIGKILL, "moe", moe_rank=0)
                 wait_for(lambda: not is_running(pid), 5, "the death")
                 wait_for(lambda: server.pid_of("moe", moe_rank=0) != pid or
                          "it stays out of service" in server.output(), 10, "what follows")
@@ -328,11 +338,11 @@ def test_without_restarts():
         load = Load(server)
         load.start()
         time.sleep(0.2)
-        os.kill(server.pid_of("attention", group=0), signal.SIGKILL)
+        strike(server, signal.SIGKILL, "attention", group=0)
         load.check()
         load.start()
         time.sleep(0.2)
-        os.kill(server.pid_of("moe", moe_rank=1), signal.SIGKILL)
+        strike(server, signal.SIGKILL, "moe", moe_rank=1)
         begin = time.monotonic()
         for thread in load.threads:
             thread.join(timeout=max(0.1, begin + 5 - time.monotonic()))
@@ -344,7 +354,7 @@ def test_two_instances_and_a_killed_front():
     """Instances do not see each other; of one whose front is killed nothing stays, also no stopped worker."""
     before = shared_memory()
     with Server("--dp", 2) as first, Server("--dp", 2) as second:
-        os.kill(second.pid_of("attention", group=0), signal.SIGKILL)
+        strike(second, signal.SIGKILL, "attention", group=0)
         wait_for(lambda: "recovered " in second.output(), 10, "the recovery")
         assert first.complete([1, 2, 3])[0] == 200 and second.complete([1, 2, 3])[0] == 200
         assert {peer["epoch"] for peer in first.peers()} == {1}

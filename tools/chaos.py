@@ -123,7 +123,7 @@ def main():
     parser.add_argument("--dp", type=int, default=2)
     parser.add_argument("--tp", type=int, default=2)
     parser.add_argument("--num-moe-ranks", type=int, default=2)
-    parser.add_argument("--watchdog-timeout", type=int, default=2)
+    parser.add_argument("--watchdog-timeout", type=int, default=3)
     parser.add_argument("--crash-dir", default="", help="default: the user's runtime folder")
     args = parser.parse_args()
     rng = random.Random(args.seed)

@@ -20,7 +20,8 @@ constexpr Duration kStopGrace = Duration::seconds(2);
 // Between two looks at the workers. One that is longer by far was ours: then nobody else is late.
 constexpr Duration kLook = Duration::millis(2);
 constexpr Duration kLongLook = Duration::millis(500);
-constexpr size_t kRecent = 32;  // events kept for status()
+constexpr int kSlowestRestart = 10;  // times the first start of all
+constexpr size_t kRecent = 32;       // events kept for status()
 
 void nap(Duration duration) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(duration.ns));
@@ -51,10 +52,12 @@ struct Supervisor::Unit {
   uint64_t epoch = 1;
   RestartPolicy policy;
   bool lost = false;  // the scheduler knows that it is away
-  Instant noticed;    // the loss
-  Instant retry;      // waiting: when to start
+  Instant spawned;
+  Instant noticed;  // the loss
+  Instant retry;    // waiting: when to start
   int restarts = 0;
   std::string who, cause;  // of the last death
+  std::string in_flight;   // batches at that time
   RecoveryEvent event;
 };
 
@@ -126,6 +129,7 @@ uint64_t Supervisor::group_epoch(int group) const {
 
 Status Supervisor::spawn(Unit& unit, Instant now) {
   unit.state = Unit::State::starting;
+  unit.spawned = now;
   for (Unit::Member& member : unit.members) {
     WorkerSlot& slot = control_->worker(member.device);
     slot.state.store(static_cast<uint32_t>(WorkerState::starting));
@@ -162,6 +166,7 @@ Status Supervisor::wait_ready(bool progress, const std::function<bool()>& interr
       all = all && unit->state == Unit::State::up;
     }
     if (all) {
+      start_limit_ = watchdog_ + Duration{(now - begin).ns * kSlowestRestart};
       if (progress) {
         spdlog::info("all {} devices ready after {:.2f} s", g.devices() - 1,
                      (now - begin).to_seconds());
@@ -277,7 +282,13 @@ void Supervisor::look_after(Unit& unit, Instant now) {
     }
     ready = ready && state == WorkerState::ready;
   }
-  if (unit.state == Unit::State::starting && ready) on_ready(unit, now);
+  if (unit.state != Unit::State::starting) return;
+  if (ready) return on_ready(unit, now);
+  if (start_limit_.ns > 0 && now - unit.spawned > start_limit_) {
+    fence(unit, unit.who,
+          fmt::format("was not ready {:.0f} s after its start", (now - unit.spawned).to_seconds()),
+          now);
+  }
 }
 
 // Why a worker is taken for hung; "": it is not.
@@ -305,6 +316,7 @@ void Supervisor::fence(Unit& unit, const std::string& who, const std::string& ca
   unit.state = Unit::State::fencing;
   unit.who = who;
   unit.cause = cause;
+  unit.in_flight = events_.in_flight ? events_.in_flight() : "";
   spdlog::error("{} {}; epoch {} of {} ends", who, cause, unit.epoch,
                 unit.group ? fmt::format("group {}", unit.index) : "it");
   if (unit.lost) return;  // while it was being restarted
@@ -368,8 +380,7 @@ void Supervisor::retire(Unit& unit) {
 }
 
 void Supervisor::report(const Unit& unit) {
-  CrashFacts facts{unit.who, unit.cause, unit.epoch, unit.policy.deaths(), "", {}};
-  if (events_.in_flight) facts.in_flight = events_.in_flight();
+  CrashFacts facts{unit.who, unit.cause, unit.epoch, unit.policy.deaths(), unit.in_flight, {}};
   facts.pids.resize(static_cast<size_t>(plan_.geometry.devices()));
   for (const auto& each : units_) {
     for (const Unit::Member& member : each->members) {

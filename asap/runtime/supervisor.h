@@ -92,6 +92,7 @@ class Supervisor {
 
   EnginePlan plan_;
   Duration watchdog_;
+  Duration start_limit_{0};  // of a restart: far more than the first start took; 0: none yet
   bool recovers_ = true;
   int max_restarts_ = 0, restart_window_s_ = 0;
   std::string crash_dir_;
