@@ -109,6 +109,14 @@ class Server:
             self.folder.cleanup()
 
 
+def ended(server, prompt):
+    """A long request whose server may go away."""
+    try:
+        return server.complete(prompt, max_tokens=700)
+    except (OSError, http.client.HTTPException):
+        return None
+
+
 def wait_for(what, seconds, name):
     """The first true value of what(), polled; fails after the deadline."""
     deadline = time.monotonic() + seconds
