@@ -40,7 +40,7 @@ std::unique_ptr<Ops> make_ops_cpu(Team& team, std::string_view isa) {
 
 OpsCpu::OpsCpu(Team& team, const KernelTable& kernels) : team_(team), kernels_(kernels) {
   for (int i = 0; i < team.threads(); ++i) {
-    const auto bytes = static_cast<uint64_t>(gemm_scratch_floats(kRowBlock)) * sizeof(float);
+    const auto bytes = static_cast<uint64_t>(gemm_scratch_floats(kGemmRows)) * sizeof(float);
     gemm_scratch_.push_back(reinterpret_cast<float*>(gemm_memory_.allocate(bytes)));
   }
 }

@@ -23,6 +23,8 @@ namespace asap {
 // Most rows of x that one item takes: enough to make light of what the weights cost, and a block of
 // k of them fits L2 (kernels/gemm_block.h).
 inline constexpr int kRowBlock = 192;
+// Most rows of a GEMM in blocks: those, or the keys of a block.
+inline constexpr int kGemmRows = std::max(kRowBlock, kKeyBlock);
 // Most query rows of an item of attention.
 inline constexpr int kQueryRows = 96;
 // Elements that are worth a helper's time.
@@ -192,7 +194,7 @@ class OpsCpu final : public Ops {
 
   void widen_rows(const KvCache& cache, const int32_t* blocks, int first, int count, int column,
                   int width, float* out, int64_t ld);
-  void transpose_keys(const float* rows, int64_t ld, int64_t width, float* panels) const;
+  void transpose_keys(const float* rows, int64_t ld, int keys, int64_t width, float* panels) const;
   void add_unit(const UnitCall& call, const Sequence& sequence, int head, int queries);
   void run_units(const UnitCall& call);
   void pack_gqa_block(const UnitCall& call, const KeyUnit& unit, int block, Thread& scratch);
@@ -212,7 +214,7 @@ class OpsCpu final : public Ops {
   Arena scratch_;
   std::vector<Thread> threads_;
   Arena gemm_memory_;
-  std::vector<float*> gemm_scratch_;  // [threads] for kRowBlock rows each
+  std::vector<float*> gemm_scratch_;  // [threads] for kGemmRows rows each
 
   float* slots_ = nullptr;  // [max_expert_rows, hidden] weighted outputs of expert rows
   float* acts_ =

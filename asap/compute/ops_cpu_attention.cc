@@ -26,14 +26,16 @@ void OpsCpu::widen_rows(const KvCache& cache, const int32_t* blocks, int first, 
   }
 }
 
-// The rows of one key block, ld apart, to K panels.
-void OpsCpu::transpose_keys(const float* rows, int64_t ld, int64_t width, float* panels) const {
-  for (int key = 0; key < kKeyBlock; key += kPanel) {
+// The first `keys` rows of a key block, ld apart, to K panels; whole panels are read.
+void OpsCpu::transpose_keys(const float* rows, int64_t ld, int keys, int64_t width,
+                            float* panels) const {
+  for (int key = 0; key < keys; key += kPanel) {
     kernels_.transpose(rows + key * ld, ld, static_cast<int>(width), panels + key * width);
   }
 }
 
-// Keys past the unit's last one are zeros: no row sees them, and 0·0 is 0.
+// Keys past the unit's last one are zeros up to the end of a panel: no row sees them, and 0·0 is 0.
+// Panels without keys are not filled, and not read.
 void OpsCpu::pack_gqa_block(const UnitCall& call, const KeyUnit& unit, int block, Thread& scratch) {
   const GqaArgs& a = *call.gqa;
   const int64_t d4 = round_up(call.d, 4);
@@ -42,14 +44,15 @@ void OpsCpu::pack_gqa_block(const UnitCall& call, const KeyUnit& unit, int block
   const int count = std::min(kKeyBlock, unit.keys - first);
   float* k = unit.data + block * call.block_floats();
   float* v = k + kKeyBlock * d4;
-  if (count < kKeyBlock || d4 != call.d) std::fill_n(scratch.rows, kKeyBlock * d4, 0.0f);
+  const int held = static_cast<int>(round_up(count, kPanel));
+  if (count < held || d4 != call.d) std::fill_n(scratch.rows, held * d4, 0.0f);
   widen_rows(a.kv, unit.sequence->blocks, first, count, unit.head * a.d, a.d, scratch.rows, d4);
-  transpose_keys(scratch.rows, d4, d4, k);
+  transpose_keys(scratch.rows, d4, held, d4, k);
   float* values = scratch.rows;
-  if (count < kKeyBlock || dv != call.dv) std::fill_n(values, kKeyBlock * dv, 0.0f);
+  if (count < held || dv != call.dv) std::fill_n(values, held * dv, 0.0f);
   widen_rows(a.kv, unit.sequence->blocks, first, count, (a.kv_heads + unit.head) * a.d, a.d, values,
              dv);
-  kernels_.pack_columns(values, dv, kKeyBlock, static_cast<int>(dv), v, kKeyBlock);
+  kernels_.pack_columns(values, dv, held, static_cast<int>(dv), v, kKeyBlock);
 }
 
 void OpsCpu::pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block, int thread) {
@@ -62,28 +65,29 @@ void OpsCpu::pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block
   const int count = std::min(kKeyBlock, unit.keys - first);
   float* k = unit.data + block * call.block_floats();
   float* v = k + kKeyBlock * d4;
-  if (count < kKeyBlock) std::fill_n(scratch.rows, kKeyBlock * row_width_, 0.0f);
+  const int held = static_cast<int>(round_up(count, kPanel));
+  if (count < held) std::fill_n(scratch.rows, held * row_width_, 0.0f);
   widen_rows(a.kv, unit.sequence->blocks, first, count, 0, a.latent + a.rope, scratch.rows,
              row_width_);
 
   const auto expand = [&](const Matrix& w, float* y, int64_t ldy) {
-    GemmArgs g = panel_gemm(w, {0, 0}, scratch.rows, row_width_, kKeyBlock);
+    GemmArgs g = panel_gemm(w, {0, 0}, scratch.rows, row_width_, held);
     g.y = y;
     g.ldy = ldy;
     g.n = w.n;
     g.scratch = gemm_scratch(thread);
     kernels_.gemm(g);
   };
-  if (d4 != call.d) std::fill_n(scratch.key_rows, kKeyBlock * d4, 0.0f);
+  if (d4 != call.d) std::fill_n(scratch.key_rows, held * d4, 0.0f);
   expand(head.k_up, scratch.key_rows, d4);
-  for (int i = 0; i < kKeyBlock; ++i) {
+  for (int i = 0; i < held; ++i) {
     std::copy_n(scratch.rows + i * row_width_ + a.latent, a.rope,
                 scratch.key_rows + i * d4 + a.nope);
   }
-  transpose_keys(scratch.key_rows, d4, d4, k);
-  if (dv != call.dv) std::fill_n(scratch.key_rows, kKeyBlock * dv, 0.0f);
+  transpose_keys(scratch.key_rows, d4, held, d4, k);
+  if (dv != call.dv) std::fill_n(scratch.key_rows, held * dv, 0.0f);
   expand(head.v_up, scratch.key_rows, dv);
-  kernels_.pack_columns(scratch.key_rows, dv, kKeyBlock, static_cast<int>(dv), v, kKeyBlock);
+  kernels_.pack_columns(scratch.key_rows, dv, held, static_cast<int>(dv), v, kKeyBlock);
 }
 
 // Rows of the tile: positions ascending, the group's heads within a position.

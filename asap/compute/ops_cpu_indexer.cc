@@ -45,9 +45,10 @@ void OpsCpu::pack_index_keys(const IndexerArgs& args, const Sequence& sequence, 
     float* rows = threads_[static_cast<size_t>(thread)].rows;
     const int first = block * kKeyBlock;
     const int count = std::min(kKeyBlock, keys - first);
-    std::fill_n(rows, kKeyBlock * dim4, 0.0f);
+    const int held = static_cast<int>(round_up(count, kPanel));
+    std::fill_n(rows, held * dim4, 0.0f);
     widen_rows(args.keys, sequence.blocks, first, count, 0, args.dim, rows, dim4);
-    transpose_keys(rows, dim4, dim4, keys_ + first * dim4);
+    transpose_keys(rows, dim4, held, dim4, keys_ + first * dim4);
   });
 }
 
@@ -65,7 +66,7 @@ void OpsCpu::index_row(const IndexerArgs& args, int row, int position, Thread& s
     g.panel_bytes = kPanel * dim4 * static_cast<int64_t>(sizeof(float));
     g.y = scratch.products;
     g.ldy = kKeyBlock;
-    g.n = kKeyBlock;
+    g.n = static_cast<int>(round_up(std::min(kKeyBlock, position + 1 - first), kPanel));
     kernels_.gemm(g);
     kernels_.relu_sum(scratch.products, args.w + int64_t{row} * args.heads, args.heads,
                       scratch.scores + first);

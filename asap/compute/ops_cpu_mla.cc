@@ -11,6 +11,8 @@ namespace asap {
 
 namespace {
 
+// Keys of a step: latents are wide, and both forms of a block are to fit L2.
+constexpr int kAbsorbedKeys = 64;
 constexpr int kMinHeads = 16;  // heads of one item: fewer would only gather keys again
 
 }  // namespace
@@ -52,9 +54,9 @@ void OpsCpu::attend_absorbed(const MlaArgs& args, int index, Part heads, Thread&
   AttendTile& tile = scratch.tile;
   tile.begin(heads.size(), args.latent);
   std::fill_n(tile.limit, tile.rows, keys);
-  for (int first = 0; first < keys; first += kKeyBlock) {
-    const int count = std::min(kKeyBlock, keys - first);
-    std::fill_n(scratch.rows, kKeyBlock * row_width_, 0.0f);
+  for (int first = 0; first < keys; first += kAbsorbedKeys) {
+    const int count = std::min(kAbsorbedKeys, keys - first);
+    std::fill_n(scratch.rows, kAbsorbedKeys * row_width_, 0.0f);
     for (int i = 0; i < count && listed; ++i) {
       widen_rows(args.kv, row.sequence->blocks, list[first + i], 1, 0, width,
                  scratch.rows + i * row_width_, row_width_);
@@ -62,9 +64,9 @@ void OpsCpu::attend_absorbed(const MlaArgs& args, int index, Part heads, Thread&
     if (!listed) {
       widen_rows(args.kv, row.sequence->blocks, first, count, 0, width, scratch.rows, row_width_);
     }
-    transpose_keys(scratch.rows, row_width_, d4, scratch.panels);
+    transpose_keys(scratch.rows, row_width_, kAbsorbedKeys, d4, scratch.panels);
     tile.block(kernels_, first, absorbed_ + at * row_width_, row_width_,
-               {scratch.panels, width, scratch.rows, row_width_});
+               {scratch.panels, width, scratch.rows, row_width_, kAbsorbedKeys});
   }
   tile.finish(kernels_, 0, tile.rows, args.latent, contexts_ + at * row_width_, row_width_);
 }

@@ -26,16 +26,16 @@ void AttendTile::block(const KernelTable& kernels, int first_key, const float* q
   const auto first = static_cast<int>(std::upper_bound(limit, limit + rows, first_key) - limit);
   const int count = rows - first;
   if (count == 0) return;
-  for (int r = first; r < rows; ++r) visible[r] = std::min(limit[r] - first_key, kKeyBlock);
+  for (int r = first; r < rows; ++r) visible[r] = std::min(limit[r] - first_key, keys.count);
   for (int r = first; window > 0 && r < rows; ++r) {
-    hidden[r] = std::clamp(limit[r] - window - first_key, 0, kKeyBlock);
+    hidden[r] = std::clamp(limit[r] - window - first_key, 0, keys.count);
   }
-  // Panels of keys that some row sees.
+  // Panels of keys that some row sees, the last one up to a whole tile.
   const int used = visible[rows - 1];
   const int begin = window > 0 ? hidden[first] / kPanel * kPanel : 0;
-  const int end = (used + kPanel - 1) / kPanel * kPanel;
+  const int columns = kernels.tile_columns;
+  const int end = (used + columns - 1) / columns * columns;
   if (begin >= end) return;
-  const int64_t columns = kernels.tile_columns;
   const int64_t d4 = (keys.d + 3) / 4 * 4;
 
   GemmArgs scores;
@@ -65,7 +65,7 @@ void AttendTile::block(const KernelTable& kernels, int first_key, const float* q
   values.k = used - begin;
   values.ldw = packed ? columns : keys.ldv;
   values.w = keys.v + begin * values.ldw;
-  values.tile_floats = packed ? kKeyBlock * columns : 0;
+  values.tile_floats = packed ? int64_t{kKeyBlock} * columns : 0;
   values.panel_bytes = kPanel * (packed ? kKeyBlock : 1) * static_cast<int64_t>(sizeof(float));
   values.y = o + first * ldo;
   values.ldy = ldo;

@@ -41,8 +41,9 @@ struct AttendTile {
     int d = 0;
     const float* v = nullptr;  // [ldo/c][kKeyBlock][c]; or rows of at least ldo, ldv apart
     int64_t ldv = 0;           // 0: packed by tile
+    int count = kKeyBlock;     // keys of the block, a multiple of kPanel
   };
-  // The block of keys [first_key, first_key + kKeyBlock); query rows (length d) are ldq apart.
+  // The block of keys [first_key, first_key + keys.count); query rows (length d) are ldq apart.
   void block(const KernelTable& kernels, int first_key, const float* query, int64_t ldq,
              const Keys& keys);
   // Rows [row, row + count) to out, normalised.

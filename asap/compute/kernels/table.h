@@ -17,7 +17,7 @@
 namespace asap {
 
 inline constexpr int kPanel = 32;      // columns of a packed panel
-inline constexpr int kKeyBlock = 128;  // keys of one attention step
+inline constexpr int kKeyBlock = 256;  // keys of one attention step
 inline constexpr int kFmaChains = 12;  // of KernelTable::fma_loop
 // Memory of KernelTable::gemm for blocks of k: steps of a block and panels of a group, at most.
 inline constexpr int kGemmBlockK = 256;
@@ -86,7 +86,7 @@ struct Int8Rows {
 struct SoftmaxArgs {
   float* s = nullptr;  // [rows, kKeyBlock]: scores in, exp2(score - max) out
   int rows = 0;
-  int begin = 0, end = kKeyBlock;    // keys that count for any row; multiples of kPanel
+  int begin = 0, end = kKeyBlock;    // keys that count for any row; multiples of a vector
   const int32_t* visible = nullptr;  // [rows]: keys [0, visible) count, the others give 0
   const int32_t* hidden = nullptr;   // [rows]: of those, keys [0, hidden) do not; or null
   float* max = nullptr;              // [rows] running maximum
