@@ -200,6 +200,8 @@ def test_trace_shows_layers_out_of_order():
         starts = {e["id"] for e in events if e["ph"] == "s"}
         ends = {e["id"] for e in events if e["ph"] == "f"}
         assert ends and ends <= starts
+        begins = [e["id"] for e in events if e["ph"] == "b"]
+        assert len(begins) == 16 and sorted(begins) == sorted(e["id"] for e in events if e["ph"] == "e")
 
 
 def test_bad_starts_are_clear():

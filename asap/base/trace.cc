@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <utility>
 
 namespace asap {
 
@@ -23,6 +24,7 @@ std::string_view trace_op_name(TraceOp op) {
     case TraceOp::indexer: return "indexer";
     case TraceOp::project: return "project";
     case TraceOp::receive: return "receive";
+    case TraceOp::request: return "request";
     case TraceOp::router: return "router";
     case TraceOp::shared: return "shared";
   }
@@ -52,7 +54,18 @@ std::vector<TraceEvent> TraceRing::snapshot() const {
 
 namespace {
 
+// Requests overlap each other, which only spans of their own can show.
+void append_request(const TraceTrack& track, const TraceEvent& e, std::string* out) {
+  for (const auto& [phase, ns] : {std::pair{'b', e.begin_ns}, std::pair{'e', e.end_ns}}) {
+    fmt::format_to(std::back_inserter(*out),
+                   ",\n{{\"name\":\"request {}\",\"cat\":\"request\",\"ph\":\"{}\",\"id\":{},"
+                   "\"pid\":{},\"tid\":{},\"ts\":{:.3f}}}",
+                   e.batch, phase, e.batch, track.pid, track.tid, static_cast<double>(ns) * 1e-3);
+  }
+}
+
 void append_event(const TraceTrack& track, const TraceEvent& e, std::string* out) {
+  if (e.op == TraceOp::request) return append_request(track, e, out);
   auto at = std::back_inserter(*out);
   const double us = static_cast<double>(e.begin_ns) * 1e-3;
   const double duration_us = static_cast<double>(e.end_ns - e.begin_ns) * 1e-3;

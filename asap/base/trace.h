@@ -30,6 +30,7 @@ enum class TraceOp : uint16_t {
   indexer,       // DSA selection of the own slice
   project,       // norm and down-projections of the own slice
   receive,       // expert rank: validating and indexing an item
+  request,       // a request from its arrival to its first token, on the front's track
   router,        // residual, post-attention norm, router
   shared,        // shared expert of the own slice
 };

@@ -33,8 +33,8 @@ namespace asap {
 
 namespace {
 
-constexpr const char* kPreset = "deepseek-v3.2";
-constexpr int kMostTokens = 1 << 15;
+constexpr const char* kCommPreset = "deepseek-v3.2";
+constexpr int kMostCommTokens = 1 << 15;
 constexpr int kMostRanks = 16;
 constexpr Duration kPatience = Duration::seconds(60);  // for a receiver to take a message
 constexpr int kLinks = 2;
@@ -285,8 +285,9 @@ Status bench(CommFlags flags, const Platform& platform) {
     return fail(Code::invalid, "--num-moe-ranks is {}; it must be between 1 and {}",
                 flags.config.num_moe_ranks, kMostRanks);
   }
-  ASAP_ASSIGN(const std::vector<int> tokens, parse_counts("--tokens", flags.tokens, kMostTokens));
-  ASAP_TRY(complete_rig_config(kPreset, &flags.config));
+  ASAP_ASSIGN(const std::vector<int> tokens,
+              parse_counts("--tokens", flags.tokens, kMostCommTokens));
+  ASAP_TRY(complete_rig_config(kCommPreset, &flags.config));
   ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(flags.config)));
   const Geometry g = geometry_of(spec, flags.config.num_moe_ranks, tokens.back());
   catch_interrupts();

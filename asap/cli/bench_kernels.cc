@@ -20,10 +20,10 @@ namespace asap {
 
 namespace {
 
-constexpr const char* kPreset = "qwen3-30b-a3b";
-constexpr int kMostTokens = 1 << 16;
+constexpr const char* kKernelsPreset = "qwen3-30b-a3b";
+constexpr int kMostKernelTokens = 1 << 16;
 constexpr int kSmallVocabulary = 1024;  // the head is not measured: it need not be made
-constexpr int kQuickTokens = 256;
+constexpr int kQuickKernelTokens = 256;
 
 struct KernelFlags {
   EngineConfig config;
@@ -220,7 +220,7 @@ Status make_small(KernelFlags* flags) {
   if (!flags->quick) return {};
   flags->lengths = "16,64,256";
   flags->tokens = "1,16,32,64,128,256";
-  flags->batch_tokens = kQuickTokens;
+  flags->batch_tokens = kQuickKernelTokens;
   return {};
 }
 
@@ -240,10 +240,11 @@ Status use_small_vocabulary(EngineConfig* config) {
 
 Status bench(KernelFlags flags, const Platform& platform) {
   ASAP_TRY(make_small(&flags));
-  ASAP_ASSIGN(std::vector<int> lengths, parse_counts("--lengths", flags.lengths, kMostTokens));
-  ASAP_ASSIGN(std::vector<int> tokens, parse_counts("--tokens", flags.tokens, kMostTokens));
+  ASAP_ASSIGN(std::vector<int> lengths,
+              parse_counts("--lengths", flags.lengths, kMostKernelTokens));
+  ASAP_ASSIGN(std::vector<int> tokens, parse_counts("--tokens", flags.tokens, kMostKernelTokens));
   ASAP_TRY(use_small_vocabulary(&flags.config));
-  ASAP_TRY(complete_rig_config(kPreset, &flags.config));
+  ASAP_TRY(complete_rig_config(kKernelsPreset, &flags.config));
   catch_interrupts();
   KernelBench bench(flags, std::move(lengths), std::move(tokens));
   LayerRig::Options options;
@@ -290,7 +291,7 @@ std::function<int()> add_bench_kernels(CLI::App& app, const Platform& platform) 
       ->capture_default_str();
   app.add_option("--batch-tokens", flags->batch_tokens,
                  "Tokens of the batches that are cut into 1, 2, ... 64 equal prompts")
-      ->check(CLI::Range(1, kMostTokens))
+      ->check(CLI::Range(1, kMostKernelTokens))
       ->capture_default_str();
   app.add_option("--rounds", flags->rounds, "Repetitions; medians are shown")
       ->check(CLI::Range(1, 1000))

@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostTokens = 1 << 20;
+constexpr int kMostPrefillTokens = 1 << 20;
 constexpr int kPresetLayers = 4;  // of a preset, unless told otherwise: a whole one needs a farm
 
 struct PrefillFlags {
@@ -232,7 +232,8 @@ Result<Json> bench_processes(PrefillFlags& flags, std::span<const int> lengths,
 
 Status bench(PrefillFlags flags, const Platform& platform) {
   ASAP_TRY(check_model(flags.config));
-  ASAP_ASSIGN(const std::vector<int> lengths, parse_counts("-p", flags.lengths, kMostTokens));
+  ASAP_ASSIGN(const std::vector<int> lengths,
+              parse_counts("-p", flags.lengths, kMostPrefillTokens));
   if (!flags.config.preset.empty()) {
     flags.config.load_format = "dummy";
     if (flags.config.num_hidden_layers == 0) flags.config.num_hidden_layers = kPresetLayers;

@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPreset = "qwen3-30b-a3b";
-constexpr int kQuickTokens = 128;
+constexpr const char* kCalibratePreset = "qwen3-30b-a3b";
+constexpr int kQuickCalibrateTokens = 128;
 
 struct CalibrateFlags {
   EngineConfig config;
@@ -120,10 +120,10 @@ void print_table(const Calibration& c) {
 
 Status run(CalibrateFlags flags, const Platform& platform) {
   if (flags.quick) {
-    flags.max_tokens = kQuickTokens;
+    flags.max_tokens = kQuickCalibrateTokens;
     flags.rounds = 3;
   }
-  ASAP_TRY(complete_rig_config(kPreset, &flags.config));
+  ASAP_TRY(complete_rig_config(kCalibratePreset, &flags.config));
   catch_interrupts();
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   CalibrateOptions options;

@@ -314,8 +314,13 @@ void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant 
   event.emitted = now;
   event.times = live.times;
   const bool finished = event.finish != Finish::none;
-  if (live.generated == 1)
+  if (live.generated == 1) {
     totals_.prompt_tokens += static_cast<int64_t>(live.request.prompt.size());
+    TraceEvent span;
+    span.batch = entry.sequence;
+    span.op = TraceOp::request;
+    tracer_.add(span, live.arrived);
+  }
   ++totals_.generation_tokens;
   policy_->on_sampled(entry.sequence, finished);
   events_.push_back({live.on_token, std::move(event)});
