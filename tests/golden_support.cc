@@ -163,6 +163,17 @@ class Reaper {
   std::vector<Unit> units_;
 };
 
+EngineRequest request_of(const Prompt& prompt) {
+  EngineRequest request;
+  request.prompt = prompt.tokens;
+  request.sampling.max_tokens = prompt.max_tokens;
+  request.sampling.temperature = prompt.temperature;
+  request.sampling.seed = prompt.seed;
+  request.sampling.ignore_eos = true;
+  request.sampling.want_logits = true;
+  return request;
+}
+
 }  // namespace
 
 std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& run) {
@@ -183,15 +194,8 @@ std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& r
   std::vector<uint8_t> ended(prompts.size(), 0);
   Instant now{1};
   const auto submit = [&](size_t i) {
-    EngineRequest request;
-    request.prompt = prompts[i].tokens;
-    request.sampling.max_tokens = prompts[i].max_tokens;
-    request.sampling.temperature = prompts[i].temperature;
-    request.sampling.seed = prompts[i].seed;
-    request.sampling.ignore_eos = true;
-    request.sampling.want_logits = true;
     const auto handle = instance.scheduler().submit(
-        std::move(request),
+        request_of(prompts[i]),
         [&out, &finished, &ended, i](TokenEvent event) {
           CHECK(event.finish != Finish::error, "{}", event.error.message);
           out[i].tokens.push_back(event.token);
