@@ -223,7 +223,8 @@ template <typename Step>
 void Model::expert_actions(const State& state, int machine, const Step& step) {
   const uint8_t* m = state.data() + machine * stage_counters();
   for (int e = 0; e < shape_.experts; ++e) {
-    if (all_flags(m, e, m[accepted(e)] + 1)) {
+    const bool holds = m[answered(e)] != m[accepted(e)] * shape_.ranks;
+    if (!holds && all_flags(m, e, m[accepted(e)] + 1)) {
       const int seq = m[accepted(e)] + 1;
       for (int t = 0; t < shape_.ranks; ++t) {
         require(m[row(slot(t, e))] == stamp(m[view(e)], seq),
@@ -257,7 +258,7 @@ void Model::memory_actions(const uint8_t* m, const Step& step) {
       const int parts = answered_to(m, e, t);
       if (const int next = next_stamp(m[row(i)], m[epoch()], rows)) {
         if (m[view(e)] == m[epoch()]) {
-          require(stamp(m[view(e)], parts) >= m[row(i)],
+          require(stamp(m[view(e)], parts) >= m[row(i)] || m[part_flag(i)] >= m[row(i)],
                   "a row was overwritten before its answer was sent", m[row(i)] % kEpochStamps);
         } else {
           require(m[answered(e)] == m[accepted(e)] * shape_.ranks,

@@ -66,8 +66,11 @@ class ExpertRank::Receive final : public Agent {
     const uint64_t flag = dispatch_announced(port_->window(), g, rank_.layout_, id.group, id.stage);
     if (flag <= accepted_[sz(slot)] || flag_epoch(flag) != epochs_[sz(id.group)]) return 0;
     if (closing(id.group)) return 0;
-    CHECK(!busy(slot), "g{} stage {}: item {} arrived before item {} was answered", id.group,
-          id.stage, flag_seq(flag), rank_.items_[sz(slot)].id.seq);
+    // The last answer is out, but the sender has not let go of the item yet: it rings when it has.
+    if (busy(slot)) {
+      rank_.stalled_.store(1);
+      if (rank_.busy_[sz(slot)].load() != 0) return 0;
+    }
     id.epoch = flag_epoch(flag);
     id.seq = flag_seq(flag);
     CHECK(dispatch_recv(port_->window(), g, rank_.layout_, local_, id, views_));
@@ -224,8 +227,11 @@ class ExpertRank::Send final : public Agent {
       for (int t = 0; t < rank_.geometry_.ranks; ++t) answer(*piece, segment, t);
       tracer_.add(event_of(id, TraceOp::combine_send), begin);
       if (last) {  // the item may be reused from here
-        rank_.busy_[sz(id.group * rank_.geometry_.stages + id.stage)].store(
-            0, std::memory_order_release);
+        rank_.busy_[sz(id.group * rank_.geometry_.stages + id.stage)].store(0);
+        if (rank_.stalled_.load() != 0) {
+          rank_.stalled_.store(0);
+          rank_.receive_bell_.ring();
+        }
       }
     }
     rank_.hand(rank_.free_, piece);
@@ -274,6 +280,7 @@ ExpertRank::ExpertRank(const Geometry& geometry, int rank, std::unique_ptr<Exper
       visible_(visible),
       items_(sz(geometry.groups * geometry.stages)),
       busy_(items_.size()),
+      receive_bell_(link.doorbell(expert_device(geometry, rank))),
       pieces_(2),
       ready_(items_.size()),
       computed_(pieces_.size()),

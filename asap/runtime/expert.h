@@ -89,6 +89,8 @@ class ExpertRank {
   std::vector<ExpertItem> items_;  // [D·R]
   // [D·R] the item is between receive and its last answer.
   std::vector<std::atomic<uint8_t>> busy_;
+  std::atomic<uint8_t> stalled_{0};  // receive waits for a busy item
+  Doorbell& receive_bell_;
   // [D·R·T] flag of the last answer by a predecessor of this process.
   std::vector<uint64_t> answered_before_;
   std::vector<ExpertPiece> pieces_;  // two: one is computed while the other is sent
