@@ -139,7 +139,7 @@ async def soak(server, args):
         try:
             status, _ = await complete(server.port, 200 if leaves else tokens, stream=leaves or random.random() < 0.5,
                                        leave_after=random.choice([0, 1, 3]) if leaves else None,
-                                       prompt=int(900 ** random.random()))
+                                       prompt=int(700 ** random.random()))
         except (OSError, asyncio.IncompleteReadError):
             status = 0
         counts["vanished" if status == 499 else "complete" if status == 200 else "lost"] += 1
