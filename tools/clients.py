@@ -80,8 +80,10 @@ def guidellm(venv, url, folder):
 
 
 def aiperf(venv, url, folder):
+    # It takes an absolute path for a name on the hub; a folder of that name where it runs is found.
+    pathlib.Path(folder, MODEL.name).symlink_to(MODEL)
     run([venv / "bin/aiperf", "profile", "-m", MODEL.name, "--url", url, "--endpoint-type", "completions", "--streaming",
-         "--tokenizer", MODEL, "--isl", 64, "--osl", 8, "--request-rate", 5, "--request-count", REQUESTS, "--api-key", "secret",
+         "--tokenizer", MODEL.name, "--isl", 64, "--osl", 8, "--request-rate", 5, "--request-count", REQUESTS, "--api-key", "secret",
          "--extra-inputs", "ignore_eos:true", "--ui", "none"], folder)
     found = glob.glob(str(pathlib.Path(folder, "artifacts/**/profile_export_aiperf.json")), recursive=True)
     report = json.loads(pathlib.Path(found[0]).read_text())
