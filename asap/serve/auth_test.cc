@@ -81,7 +81,7 @@ TEST_F(AuthTest, AdministrationNeedsTheAdministratorsKey) {
 TEST_F(AuthTest, RefusesBeforeTheBodyIsRead) {
   start({"key"}, "");
   test::Client client(front_->port());
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 30000000\r\n\r\n");
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 10000000\r\n\r\n");
   const auto response = client.receive();
   ASSERT_TRUE(response);
   EXPECT_EQ(response->status, 401);
