@@ -109,7 +109,8 @@ def test_recovery_during_start_up():
             time.sleep(0.005)
     with Server("--dp", 2, "--num-moe-ranks", 2, "--watchdog-timeout", 3, while_starting=disturb) as server:
         wait_for(lambda: all_ready(server), 20, "all workers")
-        assert sum(peer["epoch"] - 1 for peer in server.peers()) >= 3, (server.peers(), server.output())
+        # A start may take no longer than two strikes.
+        assert sum(peer["epoch"] - 1 for peer in server.peers()) >= 1, (server.peers(), server.output())
         load = Load(server, count=4, max_tokens=20)
         load.start()
         load.check()
