@@ -57,6 +57,7 @@ def test_refusals():
         (("--stages", "2,9"), 2, "--stages 9"),
         (("--engines", "asap,vllm"), 2, "--engines vllm"),
         (("--native-rate",), 2, "--request-rate"),
+        (("--request-rate", "nan"), 2, "nan is not a number"),
         (("--slo-ttft-ms", 0), 2, "--slo-ttft-ms"),
         (("--device-memory-gb", 1), 2, "no instance of 32 devices fits"),
         (("--profile", "nowhere"), 3, "cm384-deepseek-v3.2"),

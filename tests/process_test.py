@@ -215,6 +215,7 @@ def test_bad_starts_are_clear():
         (["run", TINY, "--tokens", "1", "--num-moe-ranks", "17"], 2, "16"),
         (["run", TINY, "--tokens", "1", "--stages", "9"], 2, "--stages"),
         (["run", TINY, "--tokens", "1", "--ops", "gpu"], 2, "gpu"),
+        (["run", TINY, "--tokens", "1", "--queue-kappa", "nan"], 2, "--queue-kappa"),
         (["run", TINY, "--tokens", "1", "--scheduler", "fast"], 2, "asap, paper, default, chunked"),
         (["run", TINY, "--tokens", "1", "--scheduler", "default", "--stages", "2"], 2, "--stages"),
         (["run", TINY, "--tokens", "1", "--scheduler", "chunked", "--dp", "2", "--num-moe-ranks",

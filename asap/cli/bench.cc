@@ -102,7 +102,12 @@ Status bench(BenchFlags flags) {
     out["request_rate"] = flags.workload.rate;
     out.update(json_of(report));
   }
-  return write_figures(flags.output_file, out);
+  ASAP_TRY(write_figures(flags.output_file, out));
+  if (interrupted()) return fail(Code::unavailable, "interrupted: the figures are of what ran");
+  if (flags.slo.ttft_ms <= 0 && out["requests"] != 0 && out["finished"] == 0) {
+    return fail(Code::unavailable, "no request was answered; see the errors above");
+  }
+  return {};
 }
 
 std::function<int()> add_bench_serve(CLI::App& app) {
@@ -119,13 +124,13 @@ std::function<int()> add_bench_serve(CLI::App& app) {
                "Words instead of token ids, for servers that take no ids");
   app.add_option("--grace", flags->options.grace_seconds,
                  "Seconds to wait for answers after the last arrival")
-      ->check(CLI::Range(0.0, 1e5));
+      ->check(between(0.0, 1e5));
   app.add_option("--max-connections", flags->options.max_connections, "Requests in flight")
       ->check(CLI::Range(1, 60000));
   add_slo_flags(app, flags->slo);
   app.add_option("--goodput-ttft-ms", flags->goodput_ttft_ms,
                  "Also report the rate of requests whose first token came within that")
-      ->check(CLI::Range(0.0, 1e7));
+      ->check(between(0.0, 1e7));
   app.add_option("--output-file", flags->output_file, "JSON with all figures");
   return [flags] {
     const Status status = bench(*flags);

@@ -158,6 +158,18 @@ int print_config(const EngineConfig& config) {
   return 0;
 }
 
+CLI::Validator between(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) {
+          return std::string();
+        }
+        return fmt::format("{} is not a number from {:g} to {:g}", text, low, high);
+      },
+      fmt::format("{:g} to {:g}", low, high));
+}
+
 Status check_model(const EngineConfig& config) {
   if (!config.model.empty() || !config.preset.empty()) return {};
   return fail(Code::invalid,

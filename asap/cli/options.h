@@ -26,6 +26,8 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
 void add_scheduling_flags(CLI::App& app, EngineConfig& config);
 // Whether a model is named at all. Errors: invalid.
 Status check_model(const EngineConfig& config);
+// A number from `low` to `high`; CLI::Range lets "nan" through.
+CLI::Validator between(double low, double high);
 // The model's tokenizer; bytes as tokens for a dummy that has none.
 Result<Tokenizer> load_tokenizer(const EngineConfig& config);
 // --check-config: prints the topology and the windows.

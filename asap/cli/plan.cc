@@ -234,12 +234,12 @@ void add_search_flags(CLI::App& app, PlanRequest& request) {
   option("--slo-statistic", request.slo_statistic, "What has to meet it")
       ->check(CLI::IsMember({"mean", "p50", "p90", "p99"}));
   option("--slo-tolerance", request.slo_tolerance, "Ratio at which the search for the rate ends")
-      ->check(CLI::Range(1e-3, 1.0));
+      ->check(between(1e-3, 1.0));
   option("--engines", request.space.engines, "Schedulers to try")->delimiter(',');
   option("--stages", request.space.stages, "R to try with the asap engine")->delimiter(',');
   option("--device-memory-gb", request.device_memory_gb,
          "Memory of a device, 10^9 bytes; plans that need more are left out; 0: no limit")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(between(0.0, 1e6));
   option("--keep", request.keep, "Plans to print")->check(CLI::Range(1, 100));
   option("--jobs", request.jobs, "Simulations at the same time; 0: one per core")
       ->check(CLI::Range(0, 1024));

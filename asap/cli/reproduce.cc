@@ -63,7 +63,7 @@ std::function<int()> add_reproduce(CLI::App& app) {
   option("--second-profile", o.second_profile, "The profile that it is compared with");
   option("--trace", o.workload, "W0, W1, W4 (traces/README.md), or a file");
   CLI::Option* seconds = option("--seconds", o.seconds, "Seconds of arrivals of each run");
-  seconds->check(CLI::Range(0.1, 1e6));
+  seconds->check(between(0.1, 1e6));
   option("--seeds", o.seeds, "Repetitions of each run, on other rows of the trace")
       ->check(CLI::Range(1, 1000));
   option("--jobs,-j", o.jobs, "Runs at a time")->check(CLI::Range(1, 1024));

@@ -226,7 +226,7 @@ std::function<int()> add_serve(CLI::App& app, const Platform& platform) {
   app.add_option("--shutdown-timeout", flags->shutdown_timeout_s,
                  "Seconds that requests may take to end after SIGTERM or Ctrl-C; a second signal "
                  "ends at once")
-      ->check(CLI::NonNegativeNumber)
+      ->check(between(0, 86'400))
       ->capture_default_str();
   app.add_option("--served-model-name", flags->options.served_model_name,
                  "Name in /v1/models; default: the directory's name");

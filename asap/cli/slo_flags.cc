@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "asap/cli/options.h"
 #include "asap/load/slo_search.h"
 
 namespace asap {
@@ -13,7 +14,7 @@ void add_slo_flags(CLI::App& app, SloFlags& flags) {
       ->check(CLI::IsMember({"mean", "p50", "p90", "p99"}))
       ->capture_default_str();
   app.add_option("--slo-tolerance", flags.tolerance, "Ratio at which the search ends")
-      ->check(CLI::Range(1e-3, 1.0))
+      ->check(between(1e-3, 1.0))
       ->capture_default_str();
 }
 

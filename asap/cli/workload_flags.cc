@@ -13,16 +13,16 @@ void add_workload_flags(CLI::App& app, WorkloadFlags& flags) {
   app.add_option("--arrival-column", w.arrival_column, "Column of a CSV trace with seconds");
   app.add_option("--lengths", flags.lengths,
                  "Without a trace: constant:N, uniform:LO:HI, lognormal:MU:SIGMA:MIN:MAX");
-  app.add_option("--request-rate", w.rate, "Requests per second")->check(CLI::Range(1e-3, 1e5));
+  app.add_option("--request-rate", w.rate, "Requests per second")->check(between(1e-3, 1e5));
   app.add_flag("--native-rate", w.native_rate, "A trace's own times instead of --request-rate");
   app.add_option("--burstiness", w.burstiness, "Shape of the gamma law of gaps; 1 is Poisson")
-      ->check(CLI::Range(1e-2, 1e3));
-  app.add_option("--duration", w.seconds, "Seconds of arrivals")->check(CLI::Range(0.1, 1e6));
+      ->check(between(1e-2, 1e3));
+  app.add_option("--duration", w.seconds, "Seconds of arrivals")->check(between(0.1, 1e6));
   app.add_option("--num-prompts", w.max_requests, "At most so many requests; 0: no limit");
   app.add_option("--row-offset", w.row_offset, "Rows of a trace to skip")
       ->check(CLI::Range(0, 1 << 30));
   app.add_option("--length-divisor", w.length_divisor, "Divides prompt lengths")
-      ->check(CLI::Range(1e-3, 1e6));
+      ->check(between(1e-3, 1e6));
   app.add_option("--max-prompt-tokens", w.max_prompt_tokens,
                  "Longer prompts are left out; 0: no limit");
   app.add_option("--max-tokens", w.output_tokens, "Tokens to generate; 0: as the trace says")

@@ -256,6 +256,10 @@ Result<LoadResult> Run::run() {
   });
   io_.run();
   result_.seconds = now();
+  // What an interrupted run did not come to is no part of it.
+  std::erase_if(result_.requests, [&](const RequestRecord& r) {
+    return r.sent < 0 && r.end == RequestEnd::unfinished && r.scheduled > result_.seconds;
+  });
   return std::move(result_);
 }
 

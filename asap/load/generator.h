@@ -62,7 +62,7 @@ struct LoadProgress {
 };
 
 struct LoadResult {
-  std::vector<RequestRecord> requests;  // one per arrival, in their order
+  std::vector<RequestRecord> requests;  // one per arrival that was due, in their order
   double seconds = 0;                   // from the first scheduled arrival to the end of the run
 };
 

@@ -136,6 +136,10 @@ TEST_F(GeneratorTest, StopsWhenAsked) {
       run_load(target_, *workload, options_, [](const LoadProgress& p) { return p.seconds < 0.9; });
   ASSERT_TRUE(result);
   EXPECT_LT(result->seconds, 20);
+  // What was not due yet is no part of the run: its age would be below zero.
+  EXPECT_LT(result->requests.size(), workload->size());
+  ASSERT_FALSE(result->requests.empty());
+  EXPECT_LE(result->requests.back().scheduled, result->seconds);
 }
 
 TEST(Generator, NoServerIsOneClearError) {

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxMerges = size_t{1} << 24;
 constexpr size_t kMaxTokenBytes = 64 << 10;
 
-constexpr char kWhere[] = "tokenizer.json: model";
+constexpr char kBpeWhere[] = "tokenizer.json: model";
 
 // Character of the byte alphabet -> byte, -1 for none. Printable Latin-1 stands for itself, the
 // other 68 bytes follow from U+0100 on.
@@ -61,7 +61,7 @@ std::optional<std::string> bytes_of_alphabet(std::string_view token) {
 }
 
 Result<Bpe> Bpe::parse(const nlohmann::json& model, bool byte_level) {
-  if (!model.is_object()) return fail(Code::invalid, "{} is not an object", kWhere);
+  if (!model.is_object()) return fail(Code::invalid, "{} is not an object", kBpeWhere);
   Bpe out;
   out.byte_level_ = byte_level;
   ASAP_TRY(out.read_vocab(model));
@@ -108,25 +108,26 @@ std::optional<std::string> Bpe::spelled(std::string_view token) const {
 }
 
 Status Bpe::read_vocab(const nlohmann::json& model) {
-  JsonReader reader(model, kWhere);
+  JsonReader reader(model, kBpeWhere);
   const std::string type = reader.string_or("type", "BPE");
   ASAP_TRY(reader.status());
   if (type != "BPE") {
-    return fail(Code::unsupported, "{}: type \"{}\" is not supported; only BPE is", kWhere, type);
+    return fail(Code::unsupported, "{}: type \"{}\" is not supported; only BPE is", kBpeWhere,
+                type);
   }
   if (!reader.has("vocab") || !reader.raw("vocab").is_object()) {
-    return fail(Code::invalid, "{}: vocab is not an object", kWhere);
+    return fail(Code::invalid, "{}: vocab is not an object", kBpeWhere);
   }
   const nlohmann::json& vocab = reader.raw("vocab");
   vocab_.reserve(vocab.size());
   byte_ids_.fill(-1);
   for (const auto& [token, value] : vocab.items()) {
     if (!value.is_number_unsigned() || value.get<uint64_t>() >= kMaxTokenId) {
-      return fail(Code::invalid, "{}: the id of \"{}\" is not a whole number below {}", kWhere,
+      return fail(Code::invalid, "{}: the id of \"{}\" is not a whole number below {}", kBpeWhere,
                   token.substr(0, 100), kMaxTokenId);
     }
     if (token.size() > kMaxTokenBytes) {
-      return fail(Code::invalid, "{}: a token of {} bytes exceeds {}", kWhere, token.size(),
+      return fail(Code::invalid, "{}: a token of {} bytes exceeds {}", kBpeWhere, token.size(),
                   kMaxTokenBytes);
     }
     const auto id = value.get<int32_t>();
@@ -154,7 +155,7 @@ void Bpe::find_characters() {
 }
 
 Status Bpe::read_options(const nlohmann::json& model) {
-  JsonReader reader(model, kWhere);
+  JsonReader reader(model, kBpeWhere);
   ignore_merges_ = reader.boolean_or("ignore_merges", false);
   fuse_unknown_ = reader.boolean_or("fuse_unk", false);
   byte_fallback_ = reader.boolean_or("byte_fallback", false);
@@ -168,12 +169,13 @@ Status Bpe::read_options(const nlohmann::json& model) {
                         : !suffix.empty() ? "end_of_word_suffix"
                                           : nullptr;
   if (foreign != nullptr) {
-    return fail(Code::unsupported, "{}: {} is not supported", kWhere, foreign);
+    return fail(Code::unsupported, "{}: {} is not supported", kBpeWhere, foreign);
   }
   if (!unknown.empty()) {
     const auto it = vocab_.find(unknown);
     if (it == vocab_.end()) {
-      return fail(Code::invalid, "{}: unk_token \"{}\" is not in the vocabulary", kWhere, unknown);
+      return fail(Code::invalid, "{}: unk_token \"{}\" is not in the vocabulary", kBpeWhere,
+                  unknown);
     }
     unknown_ = it->second;
   }
@@ -188,7 +190,7 @@ Status Bpe::read_byte_fallback() {
     return fail(Code::unsupported,
                 "{}: byte_fallback with ByteLevel and without a token for byte {:#04x} is not "
                 "supported",
-                kWhere, missing - byte_ids_.begin());
+                kBpeWhere, missing - byte_ids_.begin());
   }
   for (int byte = 0; byte < 256; ++byte) {
     const auto it = vocab_.find(fmt::format("<0x{:02X}>", byte));
@@ -198,10 +200,10 @@ Status Bpe::read_byte_fallback() {
 }
 
 Status Bpe::read_merges(const nlohmann::json& model) {
-  JsonReader reader(model, kWhere);
+  JsonReader reader(model, kBpeWhere);
   if (!reader.has("merges") || !reader.raw("merges").is_array() ||
       reader.raw("merges").size() > kMaxMerges) {
-    return fail(Code::invalid, "{}: merges is not a list of at most {} entries", kWhere,
+    return fail(Code::invalid, "{}: merges is not a list of at most {} entries", kBpeWhere,
                 kMaxMerges);
   }
   const nlohmann::json& merges = reader.raw("merges");
@@ -211,7 +213,7 @@ Status Bpe::read_merges(const nlohmann::json& model) {
   for (const nlohmann::json& entry : merges) {
     const auto parts = halves(entry);
     if (!parts) {
-      return fail(Code::invalid, "{}: merges[{}] is not a pair of tokens", kWhere, rank);
+      return fail(Code::invalid, "{}: merges[{}] is not a pair of tokens", kBpeWhere, rank);
     }
     both.assign(parts->first).append(parts->second);
     const auto left = vocab_.find(parts->first);
@@ -219,7 +221,7 @@ Status Bpe::read_merges(const nlohmann::json& model) {
     const auto result = vocab_.find(both);
     if (left == vocab_.end() || right == vocab_.end() || result == vocab_.end()) {
       return fail(Code::invalid, "{}: merges[{}] names a token that is not in the vocabulary",
-                  kWhere, rank);
+                  kBpeWhere, rank);
     }
     merges_.set(left->second, right->second, {rank, result->second});
     ++rank;

@@ -4,15 +4,11 @@
 #include <vector>
 
 #include "asap/base/check.h"
+#include "asap/model/tensor.h"
 
 namespace asap {
 
 namespace {
-
-constexpr int64_t kScaleBlock =
-    128;  // of FP8: rows and columns of weights, channels of a cached row
-
-constexpr int64_t kMxBlock = 32;  // of MXFP4: values that share an exponent byte
 
 // A weight matrix as far as counting goes. `kept`: quantised checkpoints leave it in bf16.
 struct Shape {

@@ -6,7 +6,7 @@ namespace asap {
 
 namespace {
 
-constexpr int kMaxDepth = 32;
+constexpr int kMaxJsonDepth = 32;
 constexpr size_t kShownCharacters = 80;
 
 bool is_whole(const nlohmann::json& value, int low, int high) {
@@ -20,7 +20,7 @@ bool is_whole(const nlohmann::json& value, int low, int high) {
 
 Result<nlohmann::json> parse_json_object(const std::string& text, const std::string& file) {
   const auto shallow = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    return depth < kMaxDepth;
+    return depth < kMaxJsonDepth;
   };
   nlohmann::json object = nlohmann::json::parse(text, shallow, false);
   if (object.is_discarded()) {

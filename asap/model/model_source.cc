@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMaxConfigBytes = 16 << 20;
-
 // A configuration as it was found, and what messages call it.
 struct ConfigText {
   std::string text;

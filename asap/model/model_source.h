@@ -11,6 +11,8 @@
 
 namespace asap {
 
+inline constexpr uint64_t kMaxConfigBytes = 16 << 20;  // of config.json and its like
+
 struct ModelSource {
   std::string directory;                    // checkpoint directory
   std::string config_file = "config.json";  // in that directory

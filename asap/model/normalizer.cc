@@ -9,12 +9,12 @@ namespace asap {
 
 namespace {
 
-constexpr size_t kMaxSteps = 64;
-constexpr int kMaxDepth = 8;
+constexpr size_t kMaxNormalizerSteps = 64;
+constexpr int kMaxNormalizerDepth = 8;
 constexpr size_t kMaxPrependBytes = 4096;
-constexpr size_t kMaxGrowth = 1024;
+constexpr size_t kMaxNormalizerGrowth = 1024;
 
-constexpr char kWhere[] = "tokenizer.json: normalizer";
+constexpr char kNormalizerWhere[] = "tokenizer.json: normalizer";
 
 }  // namespace
 
@@ -31,13 +31,13 @@ Status Normalizer::add(const nlohmann::json& config, int depth) {
       {"NFKC", NormalForm::nfkc},
       {"NFKD", NormalForm::nfkd},
   };
-  if (!config.is_object()) return fail(Code::invalid, "{} is not an object", kWhere);
-  JsonReader reader(config, kWhere);
+  if (!config.is_object()) return fail(Code::invalid, "{} is not an object", kNormalizerWhere);
+  JsonReader reader(config, kNormalizerWhere);
   const std::string type = reader.string_or("type", "");
   ASAP_TRY(reader.status());
-  if (steps_.size() >= kMaxSteps || depth > kMaxDepth) {
-    return fail(Code::invalid, "{}: more than {} steps or {} nested sequences", kWhere, kMaxSteps,
-                kMaxDepth);
+  if (steps_.size() >= kMaxNormalizerSteps || depth > kMaxNormalizerDepth) {
+    return fail(Code::invalid, "{}: more than {} steps or {} nested sequences", kNormalizerWhere,
+                kMaxNormalizerSteps, kMaxNormalizerDepth);
   }
   if (type == "Sequence") return add_sequence(config, depth);
   if (type == "Replace") return add_text_step(config, Kind::replace);
@@ -61,7 +61,7 @@ Status Normalizer::add(const nlohmann::json& config, int depth) {
     return fail(Code::unsupported,
                 "{}: type \"{}\" is not supported; known are Sequence, NFC, NFD, NFKC, NFKD, "
                 "Lowercase, StripAccents, Strip, Prepend, Replace",
-                kWhere, type);
+                kNormalizerWhere, type);
   }
   steps_.push_back(std::move(step));
   return {};
@@ -70,7 +70,7 @@ Status Normalizer::add(const nlohmann::json& config, int depth) {
 Status Normalizer::add_sequence(const nlohmann::json& config, int depth) {
   const auto list = config.find("normalizers");
   if (list == config.end() || !list->is_array()) {
-    return fail(Code::invalid, "{}: Sequence has no list \"normalizers\"", kWhere);
+    return fail(Code::invalid, "{}: Sequence has no list \"normalizers\"", kNormalizerWhere);
   }
   for (const nlohmann::json& step : *list) ASAP_TRY(add(step, depth + 1));
   return {};
@@ -78,7 +78,8 @@ Status Normalizer::add_sequence(const nlohmann::json& config, int depth) {
 
 Status Normalizer::add_text_step(const nlohmann::json& config, Kind kind) {
   const bool prepend = kind == Kind::prepend;
-  JsonReader reader(config, fmt::format("{}: {}", kWhere, prepend ? "Prepend" : "Replace"));
+  JsonReader reader(config,
+                    fmt::format("{}: {}", kNormalizerWhere, prepend ? "Prepend" : "Replace"));
   const char* key = prepend ? "prepend" : "content";
   Step step{};
   step.kind = kind;
@@ -102,10 +103,10 @@ Status Normalizer::add_text_step(const nlohmann::json& config, Kind kind) {
 
 // Steps multiply; without a bound a file of a few lines could ask for more memory than there is.
 Status Normalizer::grow(size_t factor) {
-  growth_ *= std::min(factor, kMaxGrowth + 1);
-  if (growth_ <= kMaxGrowth) return {};
-  return fail(Code::invalid, "{}: replacements may make a text over {} times as long", kWhere,
-              kMaxGrowth);
+  growth_ *= std::min(factor, kMaxNormalizerGrowth + 1);
+  if (growth_ <= kMaxNormalizerGrowth) return {};
+  return fail(Code::invalid, "{}: replacements may make a text over {} times as long",
+              kNormalizerWhere, kMaxNormalizerGrowth);
 }
 
 std::string_view Normalizer::apply(std::string_view text, std::deque<std::string>* arena) const {

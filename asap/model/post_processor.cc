@@ -11,9 +11,9 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxSpecials = 64;  // ids before or after a text
-constexpr int kMaxDepth = 8;
+constexpr int kMaxPostProcessorDepth = 8;
 
-constexpr char kWhere[] = "tokenizer.json: post_processor";
+constexpr char kPostProcessorWhere[] = "tokenizer.json: post_processor";
 
 // A value of the object, or null.
 const json& field(const json& object, const std::string& key) {
@@ -28,12 +28,13 @@ class FrameReader {
   explicit FrameReader(const std::function<bool(int64_t)>& is_token) : is_token_(is_token) {}
 
   Status add(const json& config, int depth) {
-    if (!config.is_object()) return fail(Code::invalid, "{} is not an object", kWhere);
-    JsonReader reader(config, kWhere);
+    if (!config.is_object()) return fail(Code::invalid, "{} is not an object", kPostProcessorWhere);
+    JsonReader reader(config, kPostProcessorWhere);
     const std::string type = reader.string_or("type", "");
     ASAP_TRY(reader.status());
-    if (depth > kMaxDepth) {
-      return fail(Code::invalid, "{}: more than {} nested sequences", kWhere, kMaxDepth);
+    if (depth > kMaxPostProcessorDepth) {
+      return fail(Code::invalid, "{}: more than {} nested sequences", kPostProcessorWhere,
+                  kMaxPostProcessorDepth);
     }
     if (type == "ByteLevel") return {};  // trims offsets, adds nothing
     if (type == "TemplateProcessing") return add_template(config);
@@ -42,11 +43,11 @@ class FrameReader {
       return fail(Code::unsupported,
                   "{}: type \"{}\" is not supported; known are ByteLevel, TemplateProcessing, "
                   "BertProcessing, RobertaProcessing, Sequence",
-                  kWhere, type);
+                  kPostProcessorWhere, type);
     }
     const json& list = field(config, "processors");
     if (!list.is_array()) {
-      return fail(Code::invalid, "{}: Sequence has no list \"processors\"", kWhere);
+      return fail(Code::invalid, "{}: Sequence has no list \"processors\"", kPostProcessorWhere);
     }
     for (const json& step : list) ASAP_TRY(add(step, depth + 1));
     return {};
@@ -70,8 +71,8 @@ class FrameReader {
     }
     if (sequences != 1) {
       return fail(Code::invalid,
-                  "{}: TemplateProcessing: \"single\" holds {} sequences instead of one", kWhere,
-                  sequences);
+                  "{}: TemplateProcessing: \"single\" holds {} sequences instead of one",
+                  kPostProcessorWhere, sequences);
     }
     return put_around(before, after);
   }
@@ -85,7 +86,7 @@ class FrameReader {
     if (!ids.is_array() || ids.size() > kMaxSpecials) {
       return fail(Code::invalid,
                   "{}: TemplateProcessing: an item of \"single\" has no ids in special_tokens",
-                  kWhere);
+                  kPostProcessorWhere);
     }
     for (const json& id : ids) ASAP_TRY(add_id("TemplateProcessing", id, out));
     return {};
@@ -97,7 +98,8 @@ class FrameReader {
     for (const char* key : {"cls", "sep"}) {
       const json& token = field(config, key);
       if (!token.is_array() || token.size() != 2) {
-        return fail(Code::invalid, "{}: {}: \"{}\" is not a token and its id", kWhere, type, key);
+        return fail(Code::invalid, "{}: {}: \"{}\" is not a token and its id", kPostProcessorWhere,
+                    type, key);
       }
       ASAP_TRY(add_id(type, token[1], before.empty() ? &before : &after));
     }
@@ -106,7 +108,7 @@ class FrameReader {
 
   Status add_id(const std::string& type, const json& id, std::vector<int32_t>* out) {
     if (!id.is_number_integer() || !is_token_(id.get<int64_t>())) {
-      return fail(Code::invalid, "{}: {}: id {} is no token", kWhere, type, shown(id));
+      return fail(Code::invalid, "{}: {}: id {} is no token", kPostProcessorWhere, type, shown(id));
     }
     out->push_back(id.get<int32_t>());
     return {};
@@ -116,7 +118,7 @@ class FrameReader {
     frame_.prefix.insert(frame_.prefix.begin(), before.begin(), before.end());
     frame_.suffix.insert(frame_.suffix.end(), after.begin(), after.end());
     if (frame_.prefix.size() <= kMaxSpecials && frame_.suffix.size() <= kMaxSpecials) return {};
-    return fail(Code::invalid, "{} adds more than {} tokens", kWhere, kMaxSpecials);
+    return fail(Code::invalid, "{} adds more than {} tokens", kPostProcessorWhere, kMaxSpecials);
   }
 
   const std::function<bool(int64_t)>& is_token_;

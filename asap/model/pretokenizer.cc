@@ -10,15 +10,16 @@ namespace asap {
 
 namespace {
 
-constexpr size_t kMaxSteps = 64;
-constexpr int kMaxDepth = 8;
+constexpr size_t kMaxPretokenizerSteps = 64;
+constexpr int kMaxPretokenizerDepth = 8;
 
 // What Hugging Face's other steps look for, as patterns.
 constexpr std::string_view kPunctuation = R"([!-/:-@\[-`{-~\p{P}])";
-constexpr std::string_view kWords = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+|)"
-                                    R"([^\s\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)";
+constexpr std::string_view kWordPattern =
+    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+|)"
+    R"([^\s\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)";
 
-constexpr char kWhere[] = "tokenizer.json: pre_tokenizer";
+constexpr char kPretokenizerWhere[] = "tokenizer.json: pre_tokenizer";
 
 }  // namespace
 
@@ -36,16 +37,17 @@ Result<Pretokenizer> Pretokenizer::kimi() {
 }
 
 Status Pretokenizer::add(const nlohmann::json& config, int depth) {
-  if (!config.is_object()) return fail(Code::invalid, "{} is not an object", kWhere);
-  JsonReader reader(config, kWhere);
+  if (!config.is_object()) return fail(Code::invalid, "{} is not an object", kPretokenizerWhere);
+  JsonReader reader(config, kPretokenizerWhere);
   const std::string type = reader.string_or("type", "");
   ASAP_TRY(reader.status());
-  if (steps_.size() >= kMaxSteps || depth > kMaxDepth) {
-    return fail(Code::invalid, "{}: more than {} steps or {} nested sequences", kWhere, kMaxSteps,
-                kMaxDepth);
+  if (steps_.size() >= kMaxPretokenizerSteps || depth > kMaxPretokenizerDepth) {
+    return fail(Code::invalid, "{}: more than {} steps or {} nested sequences", kPretokenizerWhere,
+                kMaxPretokenizerSteps, kMaxPretokenizerDepth);
   }
   if (byte_level_) {
-    return fail(Code::unsupported, "{}: {} after ByteLevel is not supported", kWhere, type);
+    return fail(Code::unsupported, "{}: {} after ByteLevel is not supported", kPretokenizerWhere,
+                type);
   }
   if (type == "Sequence") return add_sequence(config, depth);
   if (type == "Split") return add_split(config);
@@ -54,18 +56,18 @@ Status Pretokenizer::add(const nlohmann::json& config, int depth) {
   if (type == "CharDelimiterSplit" || type == "Delimiter") return add_delimiter(config);
   if (type == "Metaspace") return add_metaspace(config);
   if (type == "ByteLevel") return add_byte_level(config);
-  if (type == "Whitespace") return add_removal(kWords, true);
+  if (type == "Whitespace") return add_removal(kWordPattern, true);
   if (type == "WhitespaceSplit") return add_removal(R"(\s)", false);
   return fail(Code::unsupported,
               "{}: type \"{}\" is not supported; known are Sequence, Split, Digits, Punctuation, "
               "Whitespace, WhitespaceSplit, CharDelimiterSplit, Metaspace, ByteLevel",
-              kWhere, type);
+              kPretokenizerWhere, type);
 }
 
 Status Pretokenizer::add_sequence(const nlohmann::json& config, int depth) {
   const auto list = config.find("pretokenizers");
   if (list == config.end() || !list->is_array()) {
-    return fail(Code::invalid, "{}: Sequence has no list \"pretokenizers\"", kWhere);
+    return fail(Code::invalid, "{}: Sequence has no list \"pretokenizers\"", kPretokenizerWhere);
   }
   for (const nlohmann::json& step : *list) ASAP_TRY(add(step, depth + 1));
   return {};
@@ -91,7 +93,7 @@ Result<Pretokenizer::Behavior> Pretokenizer::behavior_of(const nlohmann::json& c
 }
 
 Status Pretokenizer::add_split(const nlohmann::json& config) {
-  const std::string where = fmt::format("{}: Split", kWhere);
+  const std::string where = fmt::format("{}: Split", kPretokenizerWhere);
   JsonReader reader(config, where);
   Step step;
   step.invert = reader.boolean_or("invert", false);
@@ -103,7 +105,7 @@ Status Pretokenizer::add_split(const nlohmann::json& config) {
 }
 
 Status Pretokenizer::add_digits(const nlohmann::json& config) {
-  JsonReader reader(config, fmt::format("{}: Digits", kWhere));
+  JsonReader reader(config, fmt::format("{}: Digits", kPretokenizerWhere));
   const bool individual = reader.boolean_or("individual_digits", false);
   ASAP_TRY(reader.status());
   return add_regex(individual ? R"(\p{N})" : R"(\p{N}+)", Step{});
@@ -112,7 +114,7 @@ Status Pretokenizer::add_digits(const nlohmann::json& config) {
 Status Pretokenizer::add_punctuation(const nlohmann::json& config) {
   Step step;
   ASAP_ASSIGN(step.behavior,
-              behavior_of(config, fmt::format("{}: Punctuation", kWhere), "Isolated"));
+              behavior_of(config, fmt::format("{}: Punctuation", kPretokenizerWhere), "Isolated"));
   return add_regex(kPunctuation, std::move(step));
 }
 
@@ -125,7 +127,7 @@ Status Pretokenizer::add_removal(std::string_view pattern, bool invert) {
 }
 
 Status Pretokenizer::add_delimiter(const nlohmann::json& config) {
-  JsonReader reader(config, fmt::format("{}: CharDelimiterSplit", kWhere));
+  JsonReader reader(config, fmt::format("{}: CharDelimiterSplit", kPretokenizerWhere));
   std::string delimiter = reader.string_or("delimiter", "");
   ASAP_TRY(reader.status());
   if (!is_one_char(delimiter)) {
@@ -140,7 +142,7 @@ Status Pretokenizer::add_delimiter(const nlohmann::json& config) {
 }
 
 Status Pretokenizer::add_metaspace(const nlohmann::json& config) {
-  ASAP_ASSIGN(MetaspaceOptions options, MetaspaceOptions::parse(config, kWhere));
+  ASAP_ASSIGN(MetaspaceOptions options, MetaspaceOptions::parse(config, kPretokenizerWhere));
   Step step;
   step.space = step.prefix = options.replacement;
   step.where = options.prepend;
@@ -150,7 +152,7 @@ Status Pretokenizer::add_metaspace(const nlohmann::json& config) {
       return fail(
           Code::unsupported,
           "{}: Metaspace: prepend_scheme \"first\" after another Metaspace is not supported",
-          kWhere);
+          kPretokenizerWhere);
     }
     minds_beginning_ = true;
   }
@@ -163,7 +165,7 @@ Status Pretokenizer::add_metaspace(const nlohmann::json& config) {
 }
 
 Status Pretokenizer::add_byte_level(const nlohmann::json& config) {
-  JsonReader reader(config, fmt::format("{}: ByteLevel", kWhere));
+  JsonReader reader(config, fmt::format("{}: ByteLevel", kPretokenizerWhere));
   Step step;
   const bool prefixed = reader.boolean_or("add_prefix_space", true);
   const bool use_regex = reader.boolean_or("use_regex", true);
@@ -179,7 +181,7 @@ Status Pretokenizer::add_byte_level(const nlohmann::json& config) {
 }
 
 Status Pretokenizer::add_regex(std::string_view pattern, Step step) {
-  ASAP_ASSIGN(step.pattern, Pattern::regex(pattern, kWhere));
+  ASAP_ASSIGN(step.pattern, Pattern::regex(pattern, kPretokenizerWhere));
   steps_.push_back(std::move(step));
   return {};
 }

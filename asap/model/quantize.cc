@@ -11,6 +11,7 @@
 
 #include "asap/model/families/family.h"
 #include "asap/model/json_reader.h"
+#include "asap/model/model_source.h"
 #include "asap/model/read_file.h"
 #include "asap/model/safetensors_write.h"
 #include "asap/model/weights.h"
@@ -21,7 +22,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kMaxConfigBytes = 16 << 20;
 constexpr uint64_t kCopyBytes = 16 << 20;  // of one step, between two looks at on()
 constexpr const char* kWeight = ".weight";
 

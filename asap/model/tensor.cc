@@ -13,8 +13,6 @@ namespace asap {
 
 namespace {
 
-constexpr int kScaleBlock = 128;
-
 // Little-endian loads that need no alignment: a header's length decides where the data starts.
 template <typename T>
 T load(const std::byte* at) {
@@ -62,7 +60,6 @@ constexpr std::array<float, 256> kE4m3 = make_e4m3_table();
 // E2M1: sign, two exponent bits, one mantissa bit.
 constexpr std::array<float, 16> kE2m1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                          -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-constexpr int kMxBlock = 32;  // elements that share an exponent
 
 // 2^(byte - 127); the byte 0 is a subnormal, 255 is NaN.
 float e8m0_value(uint8_t byte) {

@@ -11,6 +11,9 @@
 
 namespace asap {
 
+inline constexpr int kScaleBlock = 128;  // of FP8: rows and columns of weights that share a scale
+inline constexpr int kMxBlock = 32;      // of MXFP4: values of a row that share an exponent
+
 // How the rows that a matrix is multiplied with are rounded first: to E4M3, one scale per 128
 // values (compute/fp8.h), as programs do that multiply FP8 by FP8.
 enum class Fp8Rows : uint8_t {

@@ -14,13 +14,13 @@ namespace asap {
 
 namespace {
 
-constexpr size_t kMaxSteps = 64;
-constexpr int kMaxDepth = 8;
-constexpr size_t kMaxGrowth = 1024;
+constexpr size_t kMaxDecoderSteps = 64;
+constexpr int kMaxDecoderDepth = 8;
+constexpr size_t kMaxDecoderGrowth = 1024;
 constexpr int kMaxStripped = 1 << 20;
 constexpr size_t kMaxStreamedPattern = 64;  // longer ones are looked for when the text is complete
 
-constexpr char kWhere[] = "tokenizer.json: decoder";
+constexpr char kDecoderWhere[] = "tokenizer.json: decoder";
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 int hex_digit(char c) {
@@ -42,7 +42,7 @@ std::optional<char> fallback_byte(std::string_view token) {
 
 Result<TextDecoder> TextDecoder::parse(const nlohmann::json& config) {
   if (config.is_null()) {
-    return fail(Code::unsupported, "{}: there is none, which is not supported", kWhere);
+    return fail(Code::unsupported, "{}: there is none, which is not supported", kDecoderWhere);
   }
   TextDecoder out;
   ASAP_TRY(out.add(config, 0));
@@ -56,12 +56,13 @@ TextDecoder TextDecoder::bytes() {
 }
 
 Status TextDecoder::add(const nlohmann::json& config, int depth) {
-  if (!config.is_object()) return fail(Code::invalid, "{} is not an object", kWhere);
-  JsonReader reader(config, kWhere);
+  if (!config.is_object()) return fail(Code::invalid, "{} is not an object", kDecoderWhere);
+  JsonReader reader(config, kDecoderWhere);
   const std::string type = reader.string_or("type", "");
   ASAP_TRY(reader.status());
-  if (depth > kMaxDepth) {
-    return fail(Code::invalid, "{}: more than {} nested sequences", kWhere, kMaxDepth);
+  if (depth > kMaxDecoderDepth) {
+    return fail(Code::invalid, "{}: more than {} nested sequences", kDecoderWhere,
+                kMaxDecoderDepth);
   }
   if (type == "Sequence") return add_sequence(config, depth);
   if (type == "Replace") return add_replace(config);
@@ -73,36 +74,36 @@ Status TextDecoder::add(const nlohmann::json& config, int depth) {
   return fail(Code::unsupported,
               "{}: type \"{}\" is not supported; known are Sequence, ByteLevel, ByteFallback, "
               "Fuse, Metaspace, Replace, Strip",
-              kWhere, type);
+              kDecoderWhere, type);
 }
 
 Status TextDecoder::add_sequence(const nlohmann::json& config, int depth) {
   const auto list = config.find("decoders");
   if (list == config.end() || !list->is_array()) {
-    return fail(Code::invalid, "{}: Sequence has no list \"decoders\"", kWhere);
+    return fail(Code::invalid, "{}: Sequence has no list \"decoders\"", kDecoderWhere);
   }
   for (const nlohmann::json& step : *list) ASAP_TRY(add(step, depth + 1));
   return {};
 }
 
 Status TextDecoder::add_replace(const nlohmann::json& config) {
-  JsonReader reader(config, fmt::format("{}: Replace", kWhere));
+  JsonReader reader(config, fmt::format("{}: Replace", kDecoderWhere));
   Step step(Kind::replace);
   step.content = reader.string_or("content", "");
   ASAP_TRY(reader.status());
   ASAP_ASSIGN(Pattern pattern, Pattern::parse(config, reader.file()));
   step.pattern = std::make_shared<const Pattern>(std::move(pattern));
   // Steps multiply; without a bound a file of a few lines could ask for more memory than there is.
-  growth_ *= std::min(step.pattern->growth(step.content), kMaxGrowth + 1);
-  if (growth_ > kMaxGrowth) {
-    return fail(Code::invalid, "{}: replacements may make a text over {} times as long", kWhere,
-                kMaxGrowth);
+  growth_ *= std::min(step.pattern->growth(step.content), kMaxDecoderGrowth + 1);
+  if (growth_ > kMaxDecoderGrowth) {
+    return fail(Code::invalid, "{}: replacements may make a text over {} times as long",
+                kDecoderWhere, kMaxDecoderGrowth);
   }
   return add_step(std::move(step));
 }
 
 Status TextDecoder::add_strip(const nlohmann::json& config) {
-  JsonReader reader(config, fmt::format("{}: Strip", kWhere));
+  JsonReader reader(config, fmt::format("{}: Strip", kDecoderWhere));
   Step step(Kind::strip);
   step.content = reader.string_or("content", "");
   step.start = static_cast<size_t>(reader.integer_or("start", 0, 0, kMaxStripped));
@@ -116,7 +117,7 @@ Status TextDecoder::add_strip(const nlohmann::json& config) {
 }
 
 Status TextDecoder::add_metaspace(const nlohmann::json& config) {
-  ASAP_ASSIGN(MetaspaceOptions options, MetaspaceOptions::parse(config, kWhere));
+  ASAP_ASSIGN(MetaspaceOptions options, MetaspaceOptions::parse(config, kDecoderWhere));
   Step step(Kind::metaspace);
   step.content = std::move(options.replacement);
   step.drop_first = options.prepend != MetaspaceOptions::Prepend::never;
@@ -124,8 +125,8 @@ Status TextDecoder::add_metaspace(const nlohmann::json& config) {
 }
 
 Status TextDecoder::add_step(Step step) {
-  if (steps_.size() + first_.size() >= kMaxSteps) {
-    return fail(Code::invalid, "{}: more than {} steps", kWhere, kMaxSteps);
+  if (steps_.size() + first_.size() >= kMaxDecoderSteps) {
+    return fail(Code::invalid, "{}: more than {} steps", kDecoderWhere, kMaxDecoderSteps);
   }
   step.joined = joined_;
   joined_ = joined_ || step.kind == Kind::fuse || step.kind == Kind::byte_level;

@@ -12,7 +12,7 @@ namespace asap {
 namespace {
 
 constexpr char kFile[] = "tiktoken.model";
-constexpr size_t kMaxTokenBytes = 4096;
+constexpr size_t kMaxTiktokenBytes = 4096;
 
 int base64_digit(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
@@ -52,13 +52,14 @@ struct Line {
 
 std::optional<Line> parse_line(std::string_view line) {
   const size_t space = line.find(' ');
-  if (space == line.npos || space > 2 * kMaxTokenBytes) return {};
+  if (space == line.npos || space > 2 * kMaxTiktokenBytes) return {};
   std::optional<std::string> bytes = decode_base64(line.substr(0, space));
   const std::string_view digits = line.substr(space + 1);
   int32_t id = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
   const bool whole = error == std::errc() && end == digits.data() + digits.size();
-  if (!bytes || bytes->size() > kMaxTokenBytes || !whole || id < 0 || id >= kMaxTokenId) return {};
+  if (!bytes || bytes->size() > kMaxTiktokenBytes || !whole || id < 0 || id >= kMaxTokenId)
+    return {};
   return Line{std::move(*bytes), id};
 }
 
@@ -96,7 +97,7 @@ Result<std::vector<std::string>> parse_tiktoken(std::string_view text) {
       return fail(Code::invalid,
                   "{}: line {} is not a token of at most {} bytes in base64 and its "
                   "id",
-                  kFile, number, kMaxTokenBytes);
+                  kFile, number, kMaxTiktokenBytes);
     }
     lines.push_back(std::move(*parsed));
   }

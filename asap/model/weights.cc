@@ -11,8 +11,6 @@ namespace asap {
 
 namespace {
 
-constexpr int64_t kScaleBlock = 128;  // of FP8 weights, rows and columns
-constexpr int kMxBlock = 32;          // values of a row that share an exponent in MXFP4
 constexpr std::pair<const char*, DType> kScaleTypes[] = {
     {"F32", DType::f32}, {"BF16", DType::bf16}, {"F8_E8M0", DType::f8_e8m0}};
 

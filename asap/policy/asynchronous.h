@@ -29,8 +29,9 @@ class AsynchronousPolicy final : public SchedulerPolicy {
   void on_sampled(uint64_t sequence, bool finished) override;
   void on_cancel(uint64_t sequence) override;
   std::vector<uint64_t> on_group_lost(int group) override;
-  void requeue(uint64_t sequence, int prompt, int max_tokens, Instant arrival) override {
-    batcher_.requeue(sequence, prompt, max_tokens, arrival);
+  void requeue(uint64_t sequence, int prompt, int max_tokens, Instant arrival,
+               int priority) override {
+    batcher_.requeue(sequence, prompt, max_tokens, arrival, priority);
   }
   void on_group_back(int group) override;
   const SequenceBook& book() const override { return batcher_.book(); }

@@ -47,8 +47,8 @@ class Batcher {
   void on_batch_done(const BatchPlan& plan) { book_.on_batch_done(plan); }
   void on_cancel(uint64_t id);
   std::vector<uint64_t> on_group_lost(int group);
-  void requeue(uint64_t id, int prompt, int max_tokens, Instant arrival) {
-    book_.requeue(id, prompt, max_tokens, arrival);
+  void requeue(uint64_t id, int prompt, int max_tokens, Instant arrival, int priority) {
+    book_.requeue(id, prompt, max_tokens, arrival, priority);
   }
   void on_group_back(int group) { book_.on_group_back(group); }
 

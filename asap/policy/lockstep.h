@@ -35,8 +35,9 @@ class LockstepPolicy final : public SchedulerPolicy {
   }
   void on_cancel(uint64_t sequence) override { book_.on_cancel(sequence); }
   std::vector<uint64_t> on_group_lost(int group) override;
-  void requeue(uint64_t sequence, int prompt, int max_tokens, Instant arrival) override {
-    book_.requeue(sequence, prompt, max_tokens, arrival);
+  void requeue(uint64_t sequence, int prompt, int max_tokens, Instant arrival,
+               int priority) override {
+    book_.requeue(sequence, prompt, max_tokens, arrival, priority);
   }
   void on_group_back(int group) override { book_.on_group_back(group); }
   const SequenceBook& book() const override { return book_; }

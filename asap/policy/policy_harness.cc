@@ -100,7 +100,7 @@ std::vector<uint64_t> PolicyHarness::lose(int group) {
 
 void PolicyHarness::requeue(uint64_t id, Instant arrival) {
   const Request& r = lost_.at(id);
-  policy_->requeue(id, r.prompt + r.sampled, r.max_tokens - r.sampled, arrival);
+  policy_->requeue(id, r.prompt + r.sampled, r.max_tokens - r.sampled, arrival, 0);
   live_[id] = {r.prompt + r.sampled, r.max_tokens - r.sampled};
 }
 

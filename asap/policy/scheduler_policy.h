@@ -53,7 +53,8 @@ class SchedulerPolicy {
   virtual std::vector<uint64_t> on_group_lost(int group) = 0;
   // One of those waits again, with the place that its arrival gives it; `prompt` counts the tokens
   // that it has generated, `max_tokens` only those to come. Never refused: it was admitted.
-  virtual void requeue(uint64_t sequence, int prompt, int max_tokens, Instant arrival) = 0;
+  virtual void requeue(uint64_t sequence, int prompt, int max_tokens, Instant arrival,
+                       int priority) = 0;
   virtual void on_group_back(int group) = 0;
 
   virtual const SequenceBook& book() const = 0;

@@ -319,7 +319,7 @@ TEST(SchedulerPolicyTest, WhatAGroupLosesWaitsAgainBeforeLaterArrivals) {
   policy->on_batch_done(0, 0);
   ASSERT_TRUE(policy->admit(2, 60, 1, at(1), 0));
   EXPECT_EQ(policy->on_group_lost(0), std::vector<uint64_t>{1});
-  policy->requeue(1, 61, 4, at(0));  // the queue is full: no reason to refuse it
+  policy->requeue(1, 61, 4, at(0), 0);  // the queue is full: no reason to refuse it
   EXPECT_EQ(policy->waiting(), 2);
   EXPECT_EQ(policy->next(at(2)), nullptr);
   policy->on_group_back(0);
@@ -331,6 +331,17 @@ TEST(SchedulerPolicyTest, WhatAGroupLosesWaitsAgainBeforeLaterArrivals) {
   EXPECT_EQ(plan->pieces[0].tokens, 61);
   EXPECT_TRUE(plan->pieces[0].sample);
   policy->check();
+}
+
+TEST(SchedulerPolicyTest, WhatAGroupLosesKeepsItsPriority) {
+  const auto policy = make_scheduler_policy(
+      {.groups = 1, .stages = 1, .max_batch_tokens = 100, .kv_blocks = 64, .cost = {}});
+  policy->requeue(1, 90, 1, Instant{0}, /*priority=*/1);
+  policy->requeue(2, 90, 1, Instant{0} + Duration::millis(1), /*priority=*/0);
+  const BatchPlan* plan = policy->next(Instant{0} + Duration::millis(100));
+  ASSERT_NE(plan, nullptr);
+  ASSERT_EQ(plan->pieces.size(), 1U);
+  EXPECT_EQ(plan->pieces[0].sequence, 2U);
 }
 
 }  // namespace

@@ -69,10 +69,10 @@ Status SequenceBook::admit(uint64_t id, int prompt, int max_tokens, Instant now,
   return {};
 }
 
-void SequenceBook::requeue(uint64_t id, int prompt, int max_tokens, Instant arrival) {
+void SequenceBook::requeue(uint64_t id, int prompt, int max_tokens, Instant arrival, int priority) {
   CHECK(prompt > 0 && max_tokens > 0 && !sequences_.contains(id), "sequence {}: {} + {} tokens", id,
         prompt, max_tokens);
-  insert(id, prompt, max_tokens, arrival, 0);
+  insert(id, prompt, max_tokens, arrival, priority);
 }
 
 void SequenceBook::insert(uint64_t id, int prompt, int max_tokens, Instant arrival, int priority) {

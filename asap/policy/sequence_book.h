@@ -40,7 +40,7 @@ class SequenceBook {
   Status admit(uint64_t id, int prompt, int max_tokens, Instant now, int priority = 0);
   // A sequence that was admitted at `arrival` and lost its group waits again: what it has generated
   // belongs to its prompt now. No limit refuses it.
-  void requeue(uint64_t id, int prompt, int max_tokens, Instant arrival);
+  void requeue(uint64_t id, int prompt, int max_tokens, Instant arrival, int priority);
   // A waiting sequence moves into a group; false, and it waits on, if the KV blocks do not suffice.
   bool enter(SequenceState& sequence, int group);
   // Its next tokens become part of the batch.

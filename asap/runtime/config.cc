@@ -21,8 +21,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     max_shared_batch_tokens, chain_prefill, split_lone_tokens, length_aware_batching,
     max_num_queued_reqs, max_num_queued_tokens, max_queued_s, threads_per_device,
     watchdog_timeout_s, max_restarts, restart_window_s, crash_dir, link, overlap, super_kernel, ops,
-    profile, time_scale, expert_skew, dtype,
-    quantization, return_logits, trace, trace_events)
+    profile, time_scale, expert_skew, dtype, quantization, return_logits, trace, trace_events)
 
 namespace {
 
@@ -76,6 +75,10 @@ Status check_config(const EngineConfig& config) {
       return fail(Code::invalid, "{} is {}; it must be between {} and {}", range.flag, range.value,
                   range.low, range.high);
     }
+  }
+  if (!(config.queue_kappa >= -1 && config.queue_kappa <= 1e6)) {
+    return fail(Code::invalid, "--queue-kappa is {}; it must be between 0 and 1e6",
+                config.queue_kappa);
   }
   if (!(config.max_queued_s >= 0 && config.max_queued_s <= 86'400)) {
     return fail(Code::invalid, "--max-queued-s is {}; it must be between 0 (no limit) and 86400",

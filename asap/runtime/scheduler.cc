@@ -498,7 +498,8 @@ int Scheduler::lose(int group, const std::string& cause, Instant now) {
       continue;
     }
     policy_->requeue(id, static_cast<int>(live.tokens.size()),
-                     live.request.sampling.max_tokens - live.generated, live.arrived);
+                     live.request.sampling.max_tokens - live.generated, live.arrived,
+                     live.request.priority);
     ++again;
   }
   totals_.requests_rerun += again;
