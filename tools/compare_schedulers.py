@@ -18,9 +18,9 @@ import math
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
+
+from compare_simulation import run_json
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -63,14 +63,9 @@ def rates_of(args, trace):
 
 
 def bench(args, port, trace, rate, repeat):
-    with tempfile.TemporaryDirectory() as folder:
-        output = pathlib.Path(folder) / "out.json"
-        command = [args.binary, "bench", "serve", "--base-url", f"http://127.0.0.1:{port}", "--token-ids", "1:250",
+    run = run_json(args, "bench", "serve", "--base-url", f"http://127.0.0.1:{port}", "--token-ids", "1:250",
                    "--trace", trace, "--length-divisor", args.length_divisor, "--request-rate", rate,
-                   "--duration", args.seconds, "--row-offset", 2000 * repeat, "--grace", 120, "--output-file", output]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        run = json.loads(output.read_text())
+                   "--duration", args.seconds, "--row-offset", 2000 * repeat, "--grace", 120)
     assert run["finished"] == run["requests"], run
     return run
 

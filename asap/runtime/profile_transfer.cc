@@ -38,10 +38,9 @@ CostProfile transfer_profile(CostProfile p, const ModelSpec& from, const ModelSp
   const LayerWork a = work_of(from), b = work_of(to);
   const double hidden = static_cast<double>(to.hidden) / from.hidden;
   const double slope = b.token_experts / a.token_experts;
-  const double collectives = p.tpc;
+  // b holds the collectives of the reference too. Written as what is added: nothing for equal work.
+  p.b += (p.b - p.tpc) * (b.linear / a.linear - 1) + p.tpc * (hidden - 1);
   p.tpc *= hidden;
-  // b holds the collectives of the reference too.
-  p.b = (p.b - collectives) * (b.linear / a.linear) + p.tpc;
   p.g *= b.pair / a.pair;
   p.m *= slope;
   p.tau *= b.all_experts / a.all_experts / slope;
@@ -56,10 +55,7 @@ Result<CostProfile> profile_for(const CostProfile& profile, const ModelSpec& spe
   source.preset = profile.preset;
   source.hf_overrides = profile.hf_overrides;
   ASAP_ASSIGN(const ModelSpec measured, load_spec(source));
-  const LayerWork a = work_of(measured), b = work_of(spec);
-  const bool equal = a.linear == b.linear && a.pair == b.pair && measured.hidden == spec.hidden &&
-                     a.token_experts == b.token_experts && a.all_experts == b.all_experts;
-  return equal ? profile : transfer_profile(profile, measured, spec);
+  return transfer_profile(profile, measured, spec);
 }
 
 }  // namespace asap
