@@ -266,8 +266,8 @@ TEST(QuantizeErrors, AWeightThatIsNotFinite) {
   std::string bytes = read_all(source + "/model.safetensors");
   uint64_t header = 0;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  const Json json = Json::parse(bytes.substr(8, header));
-  const auto at = json["model.layers.1.mlp.experts.2.up_proj.weight"]["data_offsets"][0];
+  const Json tensors = Json::parse(bytes.substr(8, header));
+  const auto at = tensors["model.layers.1.mlp.experts.2.up_proj.weight"]["data_offsets"][0];
   const float infinity = INFINITY;
   std::memcpy(bytes.data() + 8 + header + at.get<uint64_t>() + 4 * tensor->shape[1], &infinity, 4);
   write_all(source + "/damaged", bytes);

@@ -26,7 +26,7 @@ void rename(Json& header, const std::string& from, const std::string& to) {
   header.erase(from);
 }
 
-std::vector<float> row(const TensorView& view, int r) {
+std::vector<float> read_row_of(const TensorView& view, int r) {
   std::vector<float> out(static_cast<size_t>(view.cols));
   view.read_row(r, out.data());
   return out;
@@ -122,7 +122,7 @@ TEST(Weights, Fp8ViewsCarryTheirScales) {
   TensorView raw = kv_a;
   const std::vector<float> ones(4, 1.0f);
   raw.scales = reinterpret_cast<const std::byte*>(ones.data());
-  EXPECT_EQ(row(kv_a, 147)[159], row(raw, 147)[159] * scale);
+  EXPECT_EQ(read_row_of(kv_a, 147)[159], read_row_of(raw, 147)[159] * scale);
   EXPECT_NE(scale, 1.0f);
 }
 
@@ -188,10 +188,10 @@ TEST(Weights, PerExpertAndFusedLayoutsAgree) {
     const FfnViews& a = fused->layers[kLayer].experts[e];
     const FfnViews& b = split->layers[kLayer].experts[e];
     for (int r = 0; r < spec.moe_intermediate; ++r) {
-      EXPECT_EQ(row(a.gate, r), row(b.gate, r));
-      EXPECT_EQ(row(a.up, r), row(b.up, r));
+      EXPECT_EQ(read_row_of(a.gate, r), read_row_of(b.gate, r));
+      EXPECT_EQ(read_row_of(a.up, r), read_row_of(b.up, r));
     }
-    for (int r = 0; r < spec.hidden; ++r) EXPECT_EQ(row(a.down, r), row(b.down, r));
+    for (int r = 0; r < spec.hidden; ++r) EXPECT_EQ(read_row_of(a.down, r), read_row_of(b.down, r));
   }
 }
 

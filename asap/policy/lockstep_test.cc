@@ -30,12 +30,12 @@ SchedulerLimits chunked(int groups) {
   return limits;
 }
 
-void expect_table(const SchedulerLimits& limits, const std::string& table) {
+void expect_steps(const SchedulerLimits& limits, const std::string& table) {
   EXPECT_EQ(run_table(limits, table), tidy_table(table));
 }
 
 TEST(LockstepPolicyTest, WaitsToFillAndAllGroupsStartTogether) {
-  expect_table(whole(2), R"(
+  expect_steps(whole(2), R"(
     0  +1:10/1   | wake@60
     5  +2:20/1   | wake@60
     60 .         | g0s0[2:0+20*] g1s0[1:0+10*]
@@ -47,7 +47,7 @@ TEST(LockstepPolicyTest, WaitsToFillAndAllGroupsStartTogether) {
 }
 
 TEST(LockstepPolicyTest, AFullStepDoesNotWait) {
-  expect_table(whole(2), R"(
+  expect_steps(whole(2), R"(
     0  +1:800/1  | wake@60
     1  +2:900/1  | wake@60
     2  +3:300/1  | g0s0[2:0+900*] g1s0[1:0+800*]
@@ -58,7 +58,7 @@ TEST(LockstepPolicyTest, AFullStepDoesNotWait) {
 }
 
 TEST(LockstepPolicyTest, BalancesTokens) {
-  expect_table(whole(2), R"(
+  expect_steps(whole(2), R"(
     0  +1:100/1  | wake@60
     1  +2:200/1  | wake@60
     2  +3:300/1  | wake@60
@@ -68,7 +68,7 @@ TEST(LockstepPolicyTest, BalancesTokens) {
 }
 
 TEST(LockstepPolicyTest, ALongPromptIsAloneAndWhole) {
-  expect_table(whole(2), R"(
+  expect_steps(whole(2), R"(
     0  +1:5000/1 | g0s0[1:0+5000*] g1s0[]
     1  +2:10/1   |
     1  +3:2000/1 |
@@ -78,7 +78,7 @@ TEST(LockstepPolicyTest, ALongPromptIsAloneAndWhole) {
 }
 
 TEST(LockstepPolicyTest, GeneratingSequencesAreServedInEachStep) {
-  expect_table(whole(2), R"(
+  expect_steps(whole(2), R"(
     0  +1:10/3   | wake@60
     60 .         | g0s0[1:0+10*] g1s0[]
     61 +2:3000/1 |
@@ -91,7 +91,7 @@ TEST(LockstepPolicyTest, GeneratingSequencesAreServedInEachStep) {
 }
 
 TEST(LockstepPolicyTest, ChunksOfAPromptFillTheirGroupAndTheRestIsShared) {
-  expect_table(chunked(2), R"(
+  expect_steps(chunked(2), R"(
     0  +1:2500/1 | g0s0[1:0+1000] g1s0[]
     1  +2:300/2  |
     1  +3:900/1  |
@@ -105,7 +105,7 @@ TEST(LockstepPolicyTest, ChunksOfAPromptFillTheirGroupAndTheRestIsShared) {
 }
 
 TEST(LockstepPolicyTest, SeatsAreForEverybodyWhoLivesThere) {
-  expect_table(whole(1), R"(
+  expect_steps(whole(1), R"(
     0  +1:10/9   | wake@60
     0  +2:10/9   | wake@60
     0  +3:10/9   | wake@60
@@ -118,7 +118,7 @@ TEST(LockstepPolicyTest, SeatsAreForEverybodyWhoLivesThere) {
 }
 
 TEST(LockstepPolicyTest, TheStepEndsWithoutALostGroup) {
-  expect_table(whole(2), R"(
+  expect_steps(whole(2), R"(
     0  +1:800/1,+2:700/2,+3:700/1 | g0s0[1:0+800*] g1s0[2:0+700*]
     1  lost g0                    | lost(1)
     2  done g1s0                  | g1s0[2:700+1* 3:0+700*]
@@ -134,7 +134,7 @@ TEST(LockstepPolicyTest, TheFirstOfTheQueueIsNotPassedForEver) {
   SchedulerLimits limits = chunked(1);
   limits.kv_blocks = 20;
   limits.pass_bound = Duration::millis(100);
-  expect_table(limits, R"(
+  expect_steps(limits, R"(
     0   +1:900/9,+2:600/1,+3:100/1 | g0s0[1:0+900* 3:0+100*]
     100 done g0s0                  | g0s0[1:900+1*]
     101 +4:100/1                   |

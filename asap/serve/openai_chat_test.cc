@@ -15,11 +15,11 @@ using nlohmann::json;
 using test::fetch;
 using test::post;
 
-const RequestLimits kLimits{"m", 100, 257};
+const RequestLimits kChatLimits{"m", 100, 257};
 
 tl::expected<CompletionRequest, ApiError> parse(const std::string& body) {
   static const auto chat = test::chat_template();
-  return parse_chat(body, kLimits, *chat, 0);
+  return parse_chat(body, kChatLimits, *chat, 0);
 }
 
 std::string prompt_of(const std::string& body) {
@@ -29,7 +29,7 @@ std::string prompt_of(const std::string& body) {
 }
 
 // A whole body but for the field of interest.
-std::string with(const std::string& field) {
+std::string chat_with(const std::string& field) {
   return R"({"messages":[{"role":"user","content":"hi"}],)" + field + "}";
 }
 
@@ -39,8 +39,8 @@ TEST(ParseChat, RendersTheMessages) {
   EXPECT_EQ(prompt_of(R"({"messages":[{"role":"system","content":"be brief"},
                                       {"role":"user","content":"hi"}]})"),
             "<system>be brief<user>hi<assistant>");
-  EXPECT_EQ(prompt_of(with(R"("add_generation_prompt":false)")), "<user>hi");
-  EXPECT_EQ(prompt_of(with(R"("chat_template_kwargs":{"effort":"high","x":null})")),
+  EXPECT_EQ(prompt_of(chat_with(R"("add_generation_prompt":false)")), "<user>hi");
+  EXPECT_EQ(prompt_of(chat_with(R"("chat_template_kwargs":{"effort":"high","x":null})")),
             "<user>hi<effort high><assistant>");
   EXPECT_EQ(prompt_of(R"({"messages":[{"role":"user","content":[{"type":"text","text":"in "},
                                                                 {"type":"text","text":"parts"}],
@@ -52,17 +52,17 @@ TEST(ParseChat, ToolsKeepTheirOrderAndNumbers) {
   const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","b":1.0,
       "a":18446744073709551615,"c":123456789012345678901234567890}}])";
   EXPECT_EQ(
-      prompt_of(with(tools)),
+      prompt_of(chat_with(tools)),
       R"(<tools>[{"type": "function", "function": {"name": "f", "b": 1.0, )"
       R"("a": 18446744073709551615, "c": 123456789012345678901234567890}}]<user>hi<assistant>)");
-  EXPECT_EQ(prompt_of(with(tools + R"(,"tool_choice":"none")")), "<user>hi<assistant>");
-  EXPECT_EQ(prompt_of(with(tools + R"(,"tool_choice":"auto")")), prompt_of(with(tools)));
-  EXPECT_EQ(prompt_of(with(R"("tools":[])")), "<user>hi<assistant>");
-  EXPECT_EQ(prompt_of(with(R"("tools":null)")), "<user>hi<assistant>");
+  EXPECT_EQ(prompt_of(chat_with(tools + R"(,"tool_choice":"none")")), "<user>hi<assistant>");
+  EXPECT_EQ(prompt_of(chat_with(tools + R"(,"tool_choice":"auto")")), prompt_of(chat_with(tools)));
+  EXPECT_EQ(prompt_of(chat_with(R"("tools":[])")), "<user>hi<assistant>");
+  EXPECT_EQ(prompt_of(chat_with(R"("tools":null)")), "<user>hi<assistant>");
 }
 
 TEST(ParseChat, Defaults) {
-  const auto request = parse(with(R"("model":"m")"));
+  const auto request = parse(chat_with(R"("model":"m")"));
   ASSERT_TRUE(request);
   EXPECT_FALSE(request->add_special_tokens);  // the template has written them
   EXPECT_TRUE(request->fill_context);
@@ -72,7 +72,7 @@ TEST(ParseChat, Defaults) {
 }
 
 TEST(ParseChat, AcceptsWhatClientsSend) {
-  const auto request = parse(with(
+  const auto request = parse(chat_with(
       R"("model":"m","max_completion_tokens":7,"temperature":0,"n":1,"stream":true,"seed":3,
          "stream_options":{"include_usage":true},"stop":["x"],"logprobs":true,"top_logprobs":2,
          "ignore_eos":true,"top_p":0.5,"frequency_penalty":0,"presence_penalty":0,"user":"u",
@@ -85,9 +85,9 @@ TEST(ParseChat, AcceptsWhatClientsSend) {
   EXPECT_EQ(request->sampling.logprobs, 2);
   EXPECT_TRUE(request->stream && request->include_usage && request->has_seed);
   EXPECT_TRUE(request->add_special_tokens);
-  EXPECT_EQ(parse(with(R"("logprobs":true)"))->sampling.logprobs, 0);
-  EXPECT_EQ(parse(with(R"("logprobs":false)"))->sampling.logprobs, -1);
-  EXPECT_EQ(parse(with(R"("max_tokens":5)"))->sampling.max_tokens, 5);
+  EXPECT_EQ(parse(chat_with(R"("logprobs":true)"))->sampling.logprobs, 0);
+  EXPECT_EQ(parse(chat_with(R"("logprobs":false)"))->sampling.logprobs, -1);
+  EXPECT_EQ(parse(chat_with(R"("max_tokens":5)"))->sampling.max_tokens, 5);
 }
 
 TEST(ParseChat, RefusesAndNamesTheField) {
@@ -111,29 +111,29 @@ TEST(ParseChat, RefusesAndNamesTheField) {
       {R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f",
           "arguments":"{"}}]}]})",
        "messages", "arguments"},
-      {with(R"("model":"other")"), "model", "other", 404},
-      {with(R"("n":0)"), "n", "from 1 to 256"},
-      {with(R"("max_tokens":0)"), "max_tokens", "from 1 to 100"},
-      {with(R"("max_completion_tokens":101)"), "max_completion_tokens", "from 1 to 100"},
-      {with(R"("temperature":-1)"), "temperature", "at least 0"},
-      {with(R"("logprobs":5)"), "logprobs", "true or false"},
-      {with(R"("top_logprobs":3)"), "top_logprobs", "logprobs"},
-      {with(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs", "from 0 to 20"},
-      {with(R"("stop":5)"), "stop", "number 5"},
-      {with(R"("stream":1)"), "stream", "number 1"},
-      {with(R"("tools":5)"), "tools", "array of objects"},
-      {with(R"("tools":[5])"), "tools", "array of objects"},
-      {with(R"("tool_choice":"required")"), "tool_choice", "not enforced"},
-      {with(R"("tool_choice":{"type":"function"})"), "tool_choice", "not enforced"},
-      {with(R"("functions":[])"), "functions", "not supported"},
-      {with(R"("function_call":"auto")"), "function_call", "not supported"},
-      {with(R"("response_format":{"type":"json_object"})"), "response_format", "not enforced"},
-      {with(R"("response_format":"text")"), "response_format", "not enforced"},
-      {with(R"("chat_template":"x")"), "chat_template", "not supported"},
-      {with(R"("chat_template_kwargs":5)"), "chat_template_kwargs", "an object"},
-      {with(R"("chat_template_kwargs":{"messages":[]})"), "chat_template_kwargs", "messages"},
-      {with(R"("continue_final_message":true)"), "continue_final_message", "false"},
-      {with(R"("add_generation_prompt":1)"), "add_generation_prompt", "true or false"},
+      {chat_with(R"("model":"other")"), "model", "other", 404},
+      {chat_with(R"("n":0)"), "n", "from 1 to 256"},
+      {chat_with(R"("max_tokens":0)"), "max_tokens", "from 1 to 100"},
+      {chat_with(R"("max_completion_tokens":101)"), "max_completion_tokens", "from 1 to 100"},
+      {chat_with(R"("temperature":-1)"), "temperature", "at least 0"},
+      {chat_with(R"("logprobs":5)"), "logprobs", "true or false"},
+      {chat_with(R"("top_logprobs":3)"), "top_logprobs", "logprobs"},
+      {chat_with(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs", "from 0 to 20"},
+      {chat_with(R"("stop":5)"), "stop", "number 5"},
+      {chat_with(R"("stream":1)"), "stream", "number 1"},
+      {chat_with(R"("tools":5)"), "tools", "array of objects"},
+      {chat_with(R"("tools":[5])"), "tools", "array of objects"},
+      {chat_with(R"("tool_choice":"required")"), "tool_choice", "not enforced"},
+      {chat_with(R"("tool_choice":{"type":"function"})"), "tool_choice", "not enforced"},
+      {chat_with(R"("functions":[])"), "functions", "not supported"},
+      {chat_with(R"("function_call":"auto")"), "function_call", "not supported"},
+      {chat_with(R"("response_format":{"type":"json_object"})"), "response_format", "not enforced"},
+      {chat_with(R"("response_format":"text")"), "response_format", "not enforced"},
+      {chat_with(R"("chat_template":"x")"), "chat_template", "not supported"},
+      {chat_with(R"("chat_template_kwargs":5)"), "chat_template_kwargs", "an object"},
+      {chat_with(R"("chat_template_kwargs":{"messages":[]})"), "chat_template_kwargs", "messages"},
+      {chat_with(R"("continue_final_message":true)"), "continue_final_message", "false"},
+      {chat_with(R"("add_generation_prompt":1)"), "add_generation_prompt", "true or false"},
   };
   for (const auto& expected : cases) {
     const std::string shown = expected.body.substr(0, 100);
@@ -148,16 +148,16 @@ TEST(ParseChat, RefusesAndNamesTheField) {
 
 TEST(ParseChat, RefusesAnEmptyPrompt) {
   const auto silent = ChatTemplate::parse("{# says nothing #}", "");
-  const auto request = parse_chat(with(R"("seed":1)"), kLimits, *silent, 0);
+  const auto request = parse_chat(chat_with(R"("seed":1)"), kChatLimits, *silent, 0);
   ASSERT_FALSE(request);
   EXPECT_EQ(request.error().param, "messages");
   EXPECT_NE(request.error().message.find("empty prompt"), std::string::npos);
 }
 
 TEST(ParseChat, WithoutMaxTokensTheContextIsFilled) {
-  auto request = parse(with(R"("seed":1)"));
+  auto request = parse(chat_with(R"("seed":1)"));
   ASSERT_TRUE(request);
-  const auto ids = tokenize_prompts(*request, kLimits, test::byte_tokenizer());
+  const auto ids = tokenize_prompts(*request, kChatLimits, test::byte_tokenizer());
   ASSERT_TRUE(ids);
   const std::string prompt = "<user>hi<assistant>";
   EXPECT_EQ((*ids)[0], std::vector<int32_t>(prompt.begin(), prompt.end()));
@@ -165,7 +165,7 @@ TEST(ParseChat, WithoutMaxTokensTheContextIsFilled) {
 
   auto large = parse(R"({"messages":[{"role":"user","content":")" + std::string(90, 'x') + "\"}]}");
   ASSERT_TRUE(large);
-  const auto refused = tokenize_prompts(*large, kLimits, test::byte_tokenizer());
+  const auto refused = tokenize_prompts(*large, kChatLimits, test::byte_tokenizer());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().param, "messages");
 }
@@ -210,7 +210,8 @@ class ChatTest : public ::testing::Test {
 };
 
 TEST_F(ChatTest, AnswersInOnePiece) {
-  const auto response = chat(with(R"("model":"tiny","max_tokens":3)"), "X-Request-Id: abc\r\n");
+  const auto response =
+      chat(chat_with(R"("model":"tiny","max_tokens":3)"), "X-Request-Id: abc\r\n");
   ASSERT_EQ(response.status, 200) << response.body;
   const auto reply = json::parse(response.body);
   EXPECT_EQ(reply["id"], "chatcmpl-abc");
@@ -224,13 +225,13 @@ TEST_F(ChatTest, AnswersInOnePiece) {
   EXPECT_EQ(reply["usage"]["completion_tokens"], 3);
   const auto ids = engine_.last_request().prompt;
   EXPECT_EQ(std::string(ids.begin(), ids.end()), "<user>hi<assistant>");
-  EXPECT_TRUE(std::string(json::parse(chat(with(R"("max_tokens":1)")).body)["id"])
+  EXPECT_TRUE(std::string(json::parse(chat(chat_with(R"("max_tokens":1)")).body)["id"])
                   .starts_with("chatcmpl-"));
 }
 
 TEST_F(ChatTest, StreamsTheRoleWithTheFirstToken) {
   const auto events =
-      stream(with(R"("max_tokens":3,"stream":true,"stream_options":{"include_usage":true})"));
+      stream(chat_with(R"("max_tokens":3,"stream":true,"stream_options":{"include_usage":true})"));
   ASSERT_EQ(events.size(), 4u);
   EXPECT_EQ(events[0]["choices"][0]["delta"], (json{{"role", "assistant"}, {"content", "a"}}));
   EXPECT_EQ(events[1]["choices"][0]["delta"], (json{{"content", "b"}}));
@@ -249,13 +250,13 @@ TEST_F(ChatTest, TheFirstEventIsNeverEmpty) {
   test::Script script;
   script.tokens = {0xC3, 0xA9};
   engine_.set_script(script);
-  const auto events = stream(with(R"("max_tokens":2,"stream":true)"));
+  const auto events = stream(chat_with(R"("max_tokens":2,"stream":true)"));
   EXPECT_EQ(events[0]["choices"][0]["delta"]["content"], "\xEF\xBF\xBD");
   EXPECT_EQ(events[1]["choices"][0]["delta"]["content"], "\xC3\xA9");
 }
 
 TEST_F(ChatTest, StopStringsEndTheText) {
-  const auto reply = json::parse(chat(with(R"("max_tokens":50,"stop":["de"])")).body);
+  const auto reply = json::parse(chat(chat_with(R"("max_tokens":50,"stop":["de"])")).body);
   EXPECT_EQ(reply["choices"][0]["message"]["content"], "abc");
   EXPECT_EQ(reply["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(reply["choices"][0]["stop_reason"], "de");
@@ -263,24 +264,24 @@ TEST_F(ChatTest, StopStringsEndTheText) {
 
 TEST_F(ChatTest, LogprobsInTheChatForm) {
   const auto reply =
-      json::parse(chat(with(R"("max_tokens":1,"logprobs":true,"top_logprobs":2)")).body);
+      json::parse(chat(chat_with(R"("max_tokens":1,"logprobs":true,"top_logprobs":2)")).body);
   EXPECT_EQ(reply["choices"][0]["logprobs"], json::parse(R"({"content":[
       {"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[
         {"token":"A","logprob":-1.0,"bytes":[65]},{"token":"B","logprob":-2.0,"bytes":[66]}]}]})"));
-  const auto events = stream(with(R"("max_tokens":1,"logprobs":true,"stream":true)"));
+  const auto events = stream(chat_with(R"("max_tokens":1,"logprobs":true,"stream":true)"));
   EXPECT_EQ(events[0]["choices"][0]["logprobs"], json::parse(R"({"content":[
       {"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}]})"));
 }
 
 TEST_F(ChatTest, TokenIdsOnRequest) {
   const auto choice =
-      json::parse(chat(with(R"("max_tokens":2,"return_token_ids":true)")).body)["choices"][0];
+      json::parse(chat(chat_with(R"("max_tokens":2,"return_token_ids":true)")).body)["choices"][0];
   EXPECT_EQ(choice["token_ids"], (json{'a', 'b'}));
   EXPECT_EQ(choice["prompt_token_ids"].size(), 19u);
 }
 
 TEST_F(ChatTest, TimingOnRequest) {
-  const auto reply = json::parse(chat(with(R"("max_tokens":2,"return_timing":true)")).body);
+  const auto reply = json::parse(chat(chat_with(R"("max_tokens":2,"return_timing":true)")).body);
   EXPECT_EQ(reply["asap_timing"].size(), 8u) << reply;
 }
 
@@ -289,7 +290,7 @@ TEST_F(ChatTest, ErrorsHaveTheirStatusAndNeverReachTheEngine) {
       json::parse(chat(R"({"messages":[{"role":"user","content":"refuse"}]})").body)["error"];
   EXPECT_EQ(refused["code"], 400);
   EXPECT_EQ(refused["param"], "messages");
-  EXPECT_EQ(chat(with(R"("model":"gpt-4")")).status, 404);
+  EXPECT_EQ(chat(chat_with(R"("model":"gpt-4")")).status, 404);
   EXPECT_EQ(chat("{").status, 400);
   EXPECT_EQ(
       chat(R"({"messages":[{"role":"user","content":")" + std::string(8000, 'x') + "\"}]}").status,
@@ -301,15 +302,15 @@ TEST_F(ChatTest, ErrorsHaveTheirStatusAndNeverReachTheEngine) {
   script.fail_at = 1;
   script.failure = {Code::unavailable, "expert rank 1 died"};
   engine_.set_script(script);
-  EXPECT_EQ(chat(with(R"("max_tokens":5)")).status, 503);
-  const auto events = stream(with(R"("max_tokens":5,"stream":true)"));
+  EXPECT_EQ(chat(chat_with(R"("max_tokens":5)")).status, 503);
+  const auto events = stream(chat_with(R"("max_tokens":5,"stream":true)"));
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[1]["error"]["message"], "expert rank 1 died");
 }
 
 TEST_F(ChatTest, AModelWithoutTemplateSaysHowToGiveOne) {
   start(fail(Code::not_found, "no template here: give one with --chat-template FILE"));
-  const auto response = chat(with(R"("max_tokens":1)"));
+  const auto response = chat(chat_with(R"("max_tokens":1)"));
   EXPECT_EQ(response.status, 400);
   EXPECT_NE(response.body.find("--chat-template"), std::string::npos);
   EXPECT_EQ(fetch(front_->port(), post("/v1/completions", R"({"prompt":"x"})"))->status, 200);
@@ -321,7 +322,7 @@ TEST_F(ChatTest, ADisconnectCancels) {
   engine_.set_script(script);
   {
     test::Client client(front_->port());
-    client.send(post("/v1/chat/completions", with(R"("stream":true)")));
+    client.send(post("/v1/chat/completions", chat_with(R"("stream":true)")));
     while (engine_.active() < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_TRUE(engine_.wait_cancelled(1));

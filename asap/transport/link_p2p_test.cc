@@ -16,7 +16,7 @@
 namespace asap {
 namespace {
 
-Geometry small() {
+Geometry one_stage() {
   Geometry g;
   g.groups = 2, g.ranks = 2, g.expert_ranks = 2, g.stages = 1;
   g.max_batch_tokens = 8, g.max_batch_seqs = 2, g.max_seq_blocks = 1;
@@ -50,7 +50,7 @@ void nap() {
 }
 
 TEST(LinkP2p, TheSenderWaitsForTheReceiver) {
-  const Geometry g = small();
+  const Geometry g = one_stage();
   const Instance instance(g);
   // As two processes, which share the windows alone.
   const auto sending = instance.link();
@@ -88,7 +88,7 @@ TEST(LinkP2p, TheSenderWaitsForTheReceiver) {
 }
 
 TEST(LinkP2p, MessagesToTheOwnDeviceDoNotWait) {
-  const Geometry g = small();
+  const Geometry g = one_stage();
   const Instance instance(g);
   const auto link = instance.link();
   auto port = link->attach(kFrontDevice);
@@ -100,7 +100,7 @@ TEST(LinkP2p, MessagesToTheOwnDeviceDoNotWait) {
 // Every device sends to every other, all at once and in different orders.
 TEST(LinkP2p, AllToAllComesThrough) {
   constexpr uint64_t kRounds = 300;
-  const Geometry g = small();
+  const Geometry g = one_stage();
   const Instance instance(g);
   const int devices = g.devices();
   std::atomic<int> finished{0};
