@@ -45,10 +45,12 @@ class ModelUnderTest {
   // False, with a failure recorded, if a request of this seed got other bits.
   bool play(uint64_t seed, bool deaths) {
     Prng prng(seed);
-    Prng fate(mix(seed));  // of requests that are cancelled
+    Prng fate(mix(seed));  // of requests that are cancelled, and of regions
     Bench::Run run;
     run.d = 1 + static_cast<int>(prng.below(3));
     run.r = 1 + static_cast<int>(prng.below(3));
+    run.regions =
+        fate.chance(0.5) ? 0 : 1 + static_cast<int>(fate.below(static_cast<uint64_t>(run.r)));
     constexpr int kBatchTokens[] = {8, 32, 64, 128};
     run.max_batch_tokens = kBatchTokens[prng.below(4)];
     run.seed = seed;
@@ -78,7 +80,8 @@ class ModelUnderTest {
       if (out[i] == alone_[chosen[i]]) continue;
       if (out[i].tokens.empty() && prompts[i].cancel != Instant::never()) continue;
       ADD_FAILURE() << "request " << i << " of seed " << seed << " (D " << run.d << ", R " << run.r
-                    << ", batches of " << run.max_batch_tokens << (deaths ? ", with deaths" : "")
+                    << ", regions " << run.regions << ", batches of " << run.max_batch_tokens
+                    << (deaths ? ", with deaths" : "")
                     << ") differs from what it gets alone; replay with ASAP_CHAOS_SEED=" << seed;
       return false;
     }

@@ -177,8 +177,8 @@ EngineRequest request_of(const Prompt& prompt) {
 }  // namespace
 
 std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& run) {
-  const EngineConfig config =
-      config_of(setup_, spec_, run.d, run.r, run.max_batch_tokens, run.scheduler);
+  EngineConfig config = config_of(setup_, spec_, run.d, run.r, run.max_batch_tokens, run.scheduler);
+  config.regions = run.regions;
   const EnginePlan plan = value_or_die(make_plan(config, spec_, 1));
   reserve(plan.limits);
   const auto link = make_link_loop(plan.geometry, {run.seed, run.max_delay});
@@ -242,8 +242,8 @@ std::vector<Outcome> Bench::run(const std::vector<Prompt>& prompts, const Run& r
   casualties_.held = now - Instant{0} - casualties_.took;
   const EngineStats stats = instance.scheduler().stats();
   CHECK(stats.running == 0 && stats.waiting == 0 && stats.kv_usage == 0,
-        "seed {}: {} run, {} wait, {} of the KV cache is used", run.seed, stats.running,
-        stats.waiting, stats.kv_usage);
+        "seed {}: {} run, {} wait, {} of the KV cache is used; {}", run.seed, stats.running,
+        stats.waiting, stats.kv_usage, instance.waiting_for());
   return out;
 }
 

@@ -56,6 +56,7 @@ class Bench {
 
   struct Run {
     int d = 1, r = 2;
+    int regions = 0;                 // 0: as r
     int max_batch_tokens = 0;        // 0: the setup's; of the chunked engine: its chunk
     std::string scheduler = "asap";  // others: D·T = the setup's E, and R = 1
     uint64_t seed = 0;               // of delays, message order and agent order; 0: none of them

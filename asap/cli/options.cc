@@ -77,6 +77,9 @@ void add_scheduling_flags(CLI::App& app, EngineConfig& config) {
          "1: parts of a prompt ride on several stages at once; 0: one after another");
   option("--split-lone-tokens", config.split_lone_tokens,
          "A prompt of so many tokens that is alone is spread over the free stages; 0: never");
+  option("--regions", config.regions,
+         "Items of a group that may lie at the experts at once; 0: one for each stage; 1: the "
+         "paper's single region");
   option("--link", config.link,
          "onesided; p2p: blocking messages with a handshake, between processes");
   const auto off = [&](const char* name, bool& value, const char* help) {

@@ -168,6 +168,7 @@ std::vector<Variant> policy_variants() {
   const auto best = [&](SimChanges& c) { open(c), c.stages = 3, c.aged_order = true; };
   return {
       {"the paper's policy", {}, {}},
+      {"one region for a group", with([](auto& c) { c.regions = 1; }), {}},
       {"no exclusive rule", with([](auto& c) { c.exclusive_tokens = 0; }), {}},
       {"refill, no exclusive rule", with(open), {}},
       {"three stages, refill, no exclusive rule",

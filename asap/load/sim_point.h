@@ -20,6 +20,7 @@ inline constexpr const char* kChunked = "chunked";       // lockstep, prompts in
 // Changes of an engine; empty: as the engine has it.
 struct SimChanges {
   std::optional<int> stages;            // R; 1: no interleaving
+  std::optional<int> regions;           // items of a group at the experts at once
   std::optional<bool> overlap;          // communication beside computation
   std::optional<bool> super_kernel;     // false: the host dispatches each layer's experts
   std::optional<bool> refill;           // a freed stage gets its next batch at once

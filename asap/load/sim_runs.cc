@@ -92,6 +92,7 @@ std::string SimChanges::text() const {
     }
   };
   show("stages", stages);
+  show("regions", regions);
   show("overlap", overlap);
   show("super-kernel", super_kernel);
   show("refill", refill);

@@ -106,7 +106,12 @@ bool AttentionAgent::arrived(const Stage& stage) const {
       return all(layout_.gather) && may_attend(stage);
     }
     case Phase::select: return all(layout_.select);
-    case Phase::reduce: return all(layout_.reduce);
+    case Phase::reduce:
+      // A peer that ends the batch in the next layer, or the next batch in its first, says so
+      // without us: its flag may be ahead, and what it sent before is still there.
+      return group_passed(window, layout_, layout_.reduce, geometry_.ranks, stage.index(),
+                          group_flag(stage));
+    case Phase::turn: return may_dispatch(stage);
     case Phase::enter:
       return barrier_ready(window, geometry_, layout_.enter, make_flag(epoch_, item(stage).seq));
     case Phase::leave:
@@ -133,12 +138,24 @@ bool AttentionAgent::may_attend(const Stage& stage) const {
   return true;
 }
 
+// A region is free, and it is this stage's turn. Another stage may take it before this one is
+// advanced.
+bool AttentionAgent::may_dispatch(const Stage& stage) const {
+  const auto away = std::count_if(stages_.begin(), stages_.end(),
+                                  [](const auto& other) { return other->phase == Phase::combine; });
+  if (away >= geometry_.regions) return false;
+  return rank_ == 0 || load_flag(port_->window() + layout_.turn.flag(stage.index())) ==
+                           make_flag(epoch_, item(stage).seq);
+}
+
 void AttentionAgent::advance(Stage& stage) {
+  if (stage.phase == Phase::turn && !may_dispatch(stage)) return;
   const Instant begin = tracer_.now();
   const bool barrier = stage.phase == Phase::enter || stage.phase == Phase::leave;
-  int64_t& waited = stage.phase == Phase::combine ? stage.times.experts_ns
-                    : barrier                     ? stage.times.barrier_ns
-                                                  : stage.times.attention_ns;
+  const bool experts = stage.phase == Phase::combine || stage.phase == Phase::turn;
+  int64_t& waited = experts   ? stage.times.experts_ns
+                    : barrier ? stage.times.barrier_ns
+                              : stage.times.attention_ns;
   if (stage.phase != Phase::idle) {
     waited += (stage.ready - stage.parked).ns;
     stage.times.turn_ns += (begin - stage.ready).ns;
@@ -148,6 +165,7 @@ void AttentionAgent::advance(Stage& stage) {
     case Phase::gather: return on_gathered(stage);
     case Phase::select: return attend(stage);
     case Phase::reduce: return on_reduced(stage);
+    case Phase::turn: return send_item(stage);
     case Phase::enter: return send_item(stage);
     case Phase::leave: return next_layer(stage);
     case Phase::combine: return on_combined(stage);
@@ -342,6 +360,7 @@ void AttentionAgent::on_reduced(Stage& stage) {
 void AttentionAgent::meet_experts(Stage& stage) {
   if (spec_.moe_layer[sz(stage.work.layer)] == 0) return next_layer(stage);
   if (geometry_.lockstep) return meet_others(stage, Phase::enter);
+  if (geometry_.regions < geometry_.stages) return park(stage, Phase::turn);
   send_item(stage);
 }
 
@@ -372,6 +391,12 @@ void AttentionAgent::send_item(Stage& stage) {
 void AttentionAgent::dispatch(Stage& stage) {
   const Instant begin = tracer_.now();
   stage.work.item = item(stage);
+  if (rank_ == 0 && geometry_.regions < geometry_.stages) {
+    for (int to = 1; to < geometry_.ranks; ++to) {
+      port_->put_flag(attention_device(geometry_, group_, to), layout_.turn.flag(stage.index()),
+                      make_flag(epoch_, stage.work.item.seq));
+    }
+  }
   for (int e = 0; e < geometry_.expert_ranks; ++e) {
     dispatch_send(*port_, geometry_, expert_layout_, e, rank_, stage.work.item,
                   compute_->share(stage.work, e));
@@ -455,6 +480,7 @@ std::string AttentionAgent::waiting_for() const {
                                           "latents of the group",
                                           "selections of the group",
                                           "partial sums of the group",
+                                          "a region at the expert ranks",
                                           "all groups before the dispatch",
                                           "answers of the expert ranks",
                                           "all groups after the combine",

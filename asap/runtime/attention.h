@@ -18,6 +18,10 @@
 // dispatch, [leave] after the answers were added. A batch without tokens does nothing but meet the
 // others, dispatch nothing, and wait for its answers.
 //
+// With fewer regions than stages (the paper's engine has one for a group) a stage also waits for
+// its [turn]: until so few items of the group lie at the experts. All ranks must dispatch in one
+// order then, or each would hold what the other waits for: rank 0's.
+//
 // A prompt's parts may run on several stages at once: a part that follows another one does a
 // layer's attention once the other has stored its keys of that layer.
 #pragma once
@@ -46,11 +50,23 @@ class AttentionAgent final : public Agent {
   std::string waiting_for() const override;
 
  private:
-  enum class Phase : uint8_t { idle, gather, select, reduce, enter, combine, leave, rows, logits };
+  enum class Phase : uint8_t {
+    idle,
+    gather,
+    select,
+    reduce,
+    turn,
+    enter,
+    combine,
+    leave,
+    rows,
+    logits
+  };
   struct Stage;
 
   bool arrived(const Stage& stage) const;
   bool may_attend(const Stage& stage) const;
+  bool may_dispatch(const Stage& stage) const;
   void advance(Stage& stage);
   void park(Stage& stage, Phase phase);
 

@@ -15,13 +15,14 @@ namespace asap {
 // Names of config_to_json; the same names as the flags.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     EngineConfig, model, config_file, preset, hf_overrides, num_hidden_layers, load_format, seed,
-    data_parallel_size, tensor_parallel_size, num_moe_ranks, stages, max_num_batched_tokens,
-    max_num_seqs, max_model_len, kv_cache_tokens, scheduler, chunked_prefill_size, pairing,
-    queue_order, queue_kappa, expert_order, batch_wait_ms, partner_wait_ms, exclusive_tokens,
-    max_shared_batch_tokens, chain_prefill, split_lone_tokens, length_aware_batching,
-    max_num_queued_reqs, max_num_queued_tokens, max_queued_s, threads_per_device,
-    watchdog_timeout_s, max_restarts, restart_window_s, crash_dir, link, overlap, super_kernel, ops,
-    profile, time_scale, expert_skew, dtype, quantization, return_logits, trace, trace_events)
+    data_parallel_size, tensor_parallel_size, num_moe_ranks, stages, regions,
+    max_num_batched_tokens, max_num_seqs, max_model_len, kv_cache_tokens, scheduler,
+    chunked_prefill_size, pairing, queue_order, queue_kappa, expert_order, batch_wait_ms,
+    partner_wait_ms, exclusive_tokens, max_shared_batch_tokens, chain_prefill, split_lone_tokens,
+    length_aware_batching, max_num_queued_reqs, max_num_queued_tokens, max_queued_s,
+    threads_per_device, watchdog_timeout_s, max_restarts, restart_window_s, crash_dir, link,
+    overlap, super_kernel, ops, profile, time_scale, expert_skew, dtype, quantization,
+    return_logits, trace, trace_events)
 
 namespace {
 
@@ -52,6 +53,7 @@ Status check_config(const EngineConfig& config) {
       {"--tensor-parallel-size", config.tensor_parallel_size, 1, 64},
       {"--num-moe-ranks", config.num_moe_ranks, 0, 256},
       {"--stages", config.stages, 0, 8},
+      {"--regions", config.regions, 0, 8},
       {"--chunked-prefill-size", config.chunked_prefill_size, 1, 1 << 18},
       {"--max-num-batched-tokens", config.max_num_batched_tokens, 0, 1 << 18},
       {"--max-num-seqs", config.max_num_seqs, 1, 4096},
@@ -153,6 +155,7 @@ Geometry make_geometry(const EngineConfig& config, const ModelSpec& spec, int ma
   g.ranks = config.tensor_parallel_size;
   g.expert_ranks = config.num_moe_ranks;
   g.stages = config.stages;
+  g.regions = config.regions;
   g.max_batch_tokens = batch_tokens(config, max_model_len);
   g.max_batch_seqs = std::min(config.max_num_seqs, g.max_batch_tokens);
   g.lockstep = in_lockstep(config);

@@ -30,6 +30,7 @@ struct EngineConfig {
   int tensor_parallel_size = 1;  // T
   int num_moe_ranks = 0;         // E; 0: 1, or D·T where experts share the attention devices
   int stages = 0;                // R: batches alive in a group at once; 0: as the scheduler has it
+  int regions = 0;               // items of a group that may lie at the experts at once; 0: R
 
   // S: of one batch; longer prompts are cut over the cache. `default` scheduler: prompts share a
   // batch up to so many tokens, a longer one runs alone and whole. 0: 2048, there 3072.

@@ -59,6 +59,7 @@ Result<EngineConfig> resolve_scheduling(EngineConfig c) {
   const bool lockstep = in_lockstep(c);
   choose(c.num_moe_ranks, 0, lockstep ? c.data_parallel_size * c.tensor_parallel_size : 1);
   choose(c.stages, 0, lockstep ? 1 : paper ? 2 : 3);
+  choose(c.regions, 0, c.stages);
   choose(c.max_num_batched_tokens, 0, lockstep ? 3072 : 2048);
   choose(c.pairing, none, std::string(paper ? "paper" : "refill"));
   choose(c.queue_order, none, std::string(paper || lockstep ? "fcfs" : "aged"));
@@ -74,6 +75,12 @@ Result<EngineConfig> resolve_scheduling(EngineConfig c) {
     c.split_lone_tokens = 0;
     c.max_shared_batch_tokens = 0;
     c.queue_order = "fcfs";
+  }
+  if (c.regions > c.stages) {
+    return fail(Code::invalid,
+                "--regions is {}, but a group has {} stages (--stages), which have one item each: "
+                "give at most {}, or 0",
+                c.regions, c.stages, c.stages);
   }
   if (c.pairing == "paper" && c.chain_prefill == 1) {
     return fail(Code::invalid,

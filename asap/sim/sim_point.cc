@@ -16,6 +16,7 @@ constexpr int kMaxWaiting = 3000;
 
 Status apply(const SimChanges& c, EngineConfig& config) {
   if (c.stages) config.stages = *c.stages;
+  if (c.regions) config.regions = *c.regions;
   if (c.overlap) config.overlap = *c.overlap;
   if (c.super_kernel) config.super_kernel = *c.super_kernel;
   if (c.refill) config.pairing = *c.refill ? "refill" : "paper";

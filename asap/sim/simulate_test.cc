@@ -87,6 +87,7 @@ TEST(Simulate, EachMechanismIsWorthSomething) {
     return mean_ttft(run(config, workload));
   };
   EXPECT_GT(without([](EngineConfig& c) { c.stages = 1; }), 1.05 * all);
+  EXPECT_GE(without([](EngineConfig& c) { c.regions = 1; }), 0.99 * all);
   EXPECT_GT(without([](EngineConfig& c) { c.overlap = false; }), 1.02 * all);
   EXPECT_GT(without([](EngineConfig& c) { c.super_kernel = false; }), 1.01 * all);
   EXPECT_LT(mean_ttft(run(config_for("asap"), workload)), 0.95 * all);

@@ -171,6 +171,14 @@ bool group_ready(const std::byte* window, const AttentionLayout& layout, const A
   return true;
 }
 
+bool group_passed(const std::byte* window, const AttentionLayout& layout, const Area& area,
+                  int ranks, int stage, uint64_t flag) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (load_flag(at(window, area.flag(layout.peer_slot(stage, rank)))) < flag) return false;
+  }
+  return true;
+}
+
 void barrier_send(Port& port, const Geometry& g, const Area& area, int from, uint64_t flag,
                   int32_t tokens) {
   for (int to = 0; to < g.groups * g.ranks; ++to) {

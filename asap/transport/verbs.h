@@ -86,6 +86,9 @@ void group_put(Port& port, const Geometry& g, const AttentionLayout& layout, con
 // Whether every rank's flag of (area, stage) shows `flag`.
 bool group_ready(const std::byte* window, const AttentionLayout& layout, const Area& area,
                  int ranks, int stage, uint64_t flag);
+// Whether every rank's flag shows it or a later one.
+bool group_passed(const std::byte* window, const AttentionLayout& layout, const Area& area,
+                  int ranks, int stage, uint64_t flag);
 
 // Barriers of a lockstep instance: rank `from` (of D·T, by group) tells every attention rank that
 // it is there, and how many tokens its group's batch has.

@@ -12,6 +12,7 @@ Status compare(const Geometry& front, const Geometry& peer, const std::string& w
       {"tensor-parallel-size", front.ranks, peer.ranks},
       {"num-moe-ranks", front.expert_ranks, peer.expert_ranks},
       {"stages", front.stages, peer.stages},
+      {"regions", front.regions, peer.regions},
       {"max-num-batched-tokens", front.max_batch_tokens, peer.max_batch_tokens},
       {"max-num-seqs", front.max_batch_seqs, peer.max_batch_seqs},
       {"KV blocks of a sequence", front.max_seq_blocks, peer.max_seq_blocks},

@@ -18,6 +18,7 @@ struct Geometry {
   int32_t ranks = 1;               // T: tensor-parallel ranks of a group
   int32_t expert_ranks = 1;        // E: devices that hold experts
   int32_t stages = 2;              // R: batches alive in a group at once
+  int32_t regions = 2;             // items of a group that may lie at the experts at once, <= R
   int32_t max_batch_tokens = 0;    // S: tokens of one batch
   int32_t max_batch_seqs = 0;      // sequences of one batch
   int32_t max_seq_blocks = 0;      // KV blocks of the longest sequence

@@ -60,6 +60,7 @@ AttentionLayout::AttentionLayout(const Geometry& g)
                     u(g.max_batch_tokens) * sizeof(int32_t),
                 g.stages);
   abandon = add("abandon", 0, g.stages);
+  turn = add("turn", 0, g.stages);
   gather = add("gather", slice * u(g.gather_width) * sizeof(float), peers);
   select = add("select", slice * u(g.index_topk) * sizeof(int32_t), peers);
   reduce = add("reduce", slice * u(g.hidden) * sizeof(float), peers);

@@ -8,6 +8,7 @@
 //   - dispatch(l+1) of a stage follows the combine of l, which answers dispatch(l);
 //   - gather(l+1) to a peer follows that peer's reduce(l), sent after it consumed gather(l);
 //   likewise the others;
+//   - a turn follows the combine of the stage's last item, which needed every rank's dispatch;
 //   - a command follows the result of the stage's previous batch;
 //   - enter(l+1) of a lockstep rank follows everybody's leave(l), sent after they had seen
 //   enter(l);
@@ -112,6 +113,9 @@ class AttentionLayout : public Layout {
   // [stages] flags alone, from the front to rank 0: the number of a batch that nobody wants any
   // more.
   Area abandon;
+  // [stages] flags alone, from rank 0: the item that the group dispatches next from the stage. Used
+  // with fewer regions than stages.
+  Area turn;
   Area gather;  // [stages·T] latents (or normed hidden states) of a peer's slice, float32
   Area select;  // [stages·T] DSA selections of a peer's slice (one empty payload line without DSA)
   Area reduce;  // [stages·T] a peer's partial o_proj sums for this rank's slice, float32

@@ -100,7 +100,7 @@ TEST(Geometry, DeviceNamesRoundTrip) {
 
 TEST(Lockstep, RanksMeetInAreasOfTheirOwnAndShareAProcess) {
   Geometry g = geometry(3, 2, 6, 1);
-  EXPECT_EQ(AttentionLayout(g).areas().size(), 9u);
+  EXPECT_EQ(AttentionLayout(g).areas().size(), 10u);
   EXPECT_EQ(host_device(g, expert_device(g, 5)), expert_device(g, 5));
   g.lockstep = true;
   const AttentionLayout layout(g);
