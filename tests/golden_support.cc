@@ -50,7 +50,7 @@ EngineConfig config_of(const Setup& setup, const ModelSpec& spec, int d, int r,
   config.dtype = setup.dtype;
   config.quantization = setup.quantization;
   config.max_num_batched_tokens = max_batch_tokens > 0 ? max_batch_tokens : setup.max_batch_tokens;
-  config.chunked_prefill_size = config.max_num_batched_tokens;
+  if (scheduler == "chunked") config.chunked_prefill_size = config.max_num_batched_tokens;
   config.max_num_seqs = setup.max_batch_seqs;
   // Some goldens claim the context of the real model.
   config.max_model_len =

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "asap/base/check.h"
@@ -26,6 +27,8 @@ constexpr uint64_t round_up(uint64_t bytes, uint64_t unit) {
 std::byte* map_chunk(uint64_t size) {
   void* raw = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // As operator new does: whoever runs this process may end it with better words.
+  if (const auto handler = std::get_new_handler(); raw == MAP_FAILED && handler) handler();
   CHECK(raw != MAP_FAILED, "no memory for {} bytes of weights or cache", size);
   auto* begin = static_cast<std::byte*>(raw);
   const uint64_t head =

@@ -18,8 +18,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed. Aborts if the machine has no memory left: sizes were checked before (asap inspect,
-  // --check-config).
+  // Zeroed. Without memory it calls the new-handler, if there is one, then aborts: sizes were
+  // checked before (runtime/memory_plan.h).
   std::byte* allocate(uint64_t bytes);
   uint64_t used() const { return used_; }
 

@@ -30,6 +30,8 @@ namespace {
 // (docs/performance.md).
 constexpr int kKneeRowsPerExpert = 32;
 
+constexpr int kChunk = 8192;  // tokens of a group in a step, where nobody says
+
 struct Range {
   const char* flag;
   int value, low, high;
@@ -54,7 +56,8 @@ Status check_config(const EngineConfig& config) {
       {"--num-moe-ranks", config.num_moe_ranks, 0, 256},
       {"--stages", config.stages, 0, 8},
       {"--regions", config.regions, 0, 8},
-      {"--chunked-prefill-size", config.chunked_prefill_size, 1, 1 << 18},
+      {"--chunked-prefill-size", config.chunked_prefill_size, 0, 1 << 18},
+      {"--chain-prefill", config.chain_prefill, -1, 1},
       {"--max-num-batched-tokens", config.max_num_batched_tokens, 0, 1 << 18},
       {"--max-num-seqs", config.max_num_seqs, 1, 4096},
       {"--max-model-len", config.max_model_len, 0, 1 << 22},
@@ -116,6 +119,21 @@ Status check_config(const EngineConfig& config) {
   return {};
 }
 
+Status check_context(const EngineConfig& config, const ModelSpec& spec) {
+  if (config.max_model_len == 1) {
+    return fail(Code::invalid,
+                "--max-model-len is 1; a prompt and the token that follows it are 2 at least");
+  }
+  if (config.max_model_len <= spec.max_positions) return {};
+  return fail(
+      Code::invalid,
+      "--max-model-len {} exceeds the {} positions that the model was made for "
+      "(max_position_embeddings of its configuration), and beyond them it answers nonsense; "
+      "lower it, or if the model is known to go further, raise that with --hf-overrides "
+      "'{{\"max_position_embeddings\": {}}}'",
+      config.max_model_len, spec.max_positions, config.max_model_len);
+}
+
 Quantization quantization_of(const EngineConfig& config) {
   if (config.quantization == "fp8") return Quantization::fp8;
   return config.quantization == "int8" ? Quantization::int8 : Quantization::none;
@@ -144,7 +162,9 @@ DType activation_type(const EngineConfig& config, const ModelSpec& spec) {
 // Tokens of one batch. A prompt of the default engine runs whole, beside one token of everybody who
 // generates.
 int batch_tokens(const EngineConfig& config, int max_model_len) {
-  if (config.scheduler == "chunked") return config.chunked_prefill_size;
+  if (config.scheduler == "chunked") {
+    return config.chunked_prefill_size > 0 ? config.chunked_prefill_size : kChunk;
+  }
   if (!in_lockstep(config)) return config.max_num_batched_tokens;
   return std::max(config.max_num_batched_tokens, max_model_len + config.max_num_seqs);
 }

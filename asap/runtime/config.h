@@ -41,7 +41,7 @@ struct EngineConfig {
 
   // Scheduling (scheduling.h). -1 and "": as the scheduler has it.
   std::string scheduler = "asap";     // "asap", "paper"; in lockstep: "default", "chunked"
-  int chunked_prefill_size = 8192;    // chunked: tokens of a group in a step
+  int chunked_prefill_size = 0;       // chunked: tokens of a group in a step; 0: 8192
   std::string pairing;                // "refill", "paper"
   std::string queue_order;            // "aged", "fcfs"
   double queue_kappa = -1;            // aged: seconds of age that a second of cost weighs
@@ -91,6 +91,9 @@ ModelSource source_of(const EngineConfig& config);
 
 // Ranges and combinations that need no model. Errors name the flag, the value and the remedy.
 Status check_config(const EngineConfig& config);
+// --max-model-len against what the model was trained for. Benchmarks of shapes go beyond it; who
+// serves or runs prompts asks. Errors: invalid.
+Status check_context(const EngineConfig& config, const ModelSpec& spec);
 
 // config.quantization, which check_config has accepted.
 Quantization quantization_of(const EngineConfig& config);

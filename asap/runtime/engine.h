@@ -157,6 +157,8 @@ class Engine {
   virtual void drain() {}
   virtual void resume() {}
   virtual bool drained() const { return false; }
+  // Thread-safe. What waits or runs ends with `error`; submit() refuses with it from then on.
+  virtual void end_all(const Error&) {}
   virtual FaultStatus fault_status() const { return {}; }
 
   // Thread-safe. Between the two, work is recorded; stop_profile() names the trace file that holds
@@ -167,6 +169,10 @@ class Engine {
   virtual Result<std::string> stop_profile() {
     return fail(Code::unsupported, "nothing is recorded: start the server with --trace FILE");
   }
+
+  // Stops, and writes the trace if one was asked for. The destructor does what was left undone, but
+  // can only log an error.
+  virtual Status close() { return {}; }
 
   // Requests are taken and can run now: a group and all expert ranks are up, and nobody drains.
   virtual bool ready() const = 0;

@@ -8,6 +8,7 @@
 #include "asap/model/weight_values.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/local_instance.h"
+#include "asap/runtime/memory_plan.h"
 #include "asap/runtime/runner.h"
 #include "asap/runtime/scheduler.h"
 #include "asap/runtime/scheduling.h"
@@ -44,6 +45,10 @@ class SchedulerEngine : public Engine {
   void drain() override { scheduler().drain(true); }
   void resume() override { scheduler().drain(false); }
   bool drained() const override { return scheduler().drained(); }
+  void end_all(const Error& error) override {
+    scheduler().end_all(error, monotonic_now());
+    bell().ring();
+  }
   int max_model_len() const override { return plan_.max_model_len; }
   int vocab() const override { return plan_.geometry.vocab; }
 
@@ -55,15 +60,15 @@ class SchedulerEngine : public Engine {
 
   using RingOf = std::function<const TraceRing*(int device, int agent)>;
 
-  void save_trace(const RingOf& ring) const {
-    if (trace_file_.empty()) return;
-    const std::vector<TraceTrack> tracks = trace_tracks(plan_.geometry, ring);
-    const Status status = write_trace(trace_file_, tracks);
-    if (status) {
-      spdlog::info("trace written to {}", trace_file_);
-    } else {
-      spdlog::error("{}", status.error().message);
-    }
+  Status save_trace(const RingOf& ring) const {
+    if (trace_file_.empty()) return {};
+    ASAP_TRY(write_trace(trace_file_, trace_tracks(plan_.geometry, ring)));
+    spdlog::info("trace written to {}", trace_file_);
+    return {};
+  }
+
+  static void log_failure(const Status& status) {
+    if (!status) spdlog::error("{}", status.error().message);
   }
 
   const EnginePlan plan_;
@@ -82,7 +87,7 @@ class ProcessEngine final : public SchedulerEngine {
         Tracer{supervisor_->control().ring(kFrontDevice, 0), &monotonic_now});
     Supervisor* const supervisor_ptr = supervisor_.get();
     scheduler_->on_stuck([supervisor_ptr] { return supervisor_ptr->waiting_for(); });
-    if (!plan.geometry.lockstep && config.link != "p2p") {
+    if (config.link != "p2p") {
       scheduler_->on_group_stuck([supervisor_ptr](int group, const std::string& why) {
         supervisor_ptr->give_up(group, why);
       });
@@ -98,13 +103,17 @@ class ProcessEngine final : public SchedulerEngine {
     supervisor_->watch(events());
   }
 
-  ~ProcessEngine() override {
+  ~ProcessEngine() override { log_failure(close()); }
+
+  Status close() override {
+    if (!thread_.joinable()) return {};
     stop_ = 1;
     bell().ring();
     thread_.join();
     supervisor_->stop();
     Supervisor* supervisor = supervisor_.get();
-    save_trace([&](int device, int agent) { return supervisor->control().ring(device, agent); });
+    return save_trace(
+        [&](int device, int agent) { return supervisor->control().ring(device, agent); });
   }
 
   Status start_profile() override {
@@ -183,7 +192,7 @@ class ProcessEngine final : public SchedulerEngine {
       bell().ring();
     };
     out.expert_rank = [this](bool up) { scheduler_->on_expert_rank(up, monotonic_now()); };
-    out.expert_rank_retired = [this](const Error& error) {
+    out.instance_retired = [this](const Error& error) {
       scheduler_->retire_instance(error, monotonic_now());
       bell().ring();
     };
@@ -233,11 +242,14 @@ class LocalEngine final : public SchedulerEngine {
     return {};
   }
 
-  ~LocalEngine() override {
+  ~LocalEngine() override { log_failure(close()); }
+
+  Status close() override {
+    if (!thread_.joinable()) return {};
     stop_ = 1;
     bell().ring();
-    if (thread_.joinable()) thread_.join();
-    save_trace([&](int device, int agent) {
+    thread_.join();
+    return save_trace([&](int device, int agent) {
       return rings_[static_cast<size_t>(device * kAgentsPerDevice + agent)];
     });
   }
@@ -306,6 +318,8 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
   if (!priced) {
     ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(resolved), spec));
     ASAP_TRY(check_values(weights.checkpoint, weights.views));
+    const DType kept = kept_type(resolved, spec, &weights.views);
+    ASAP_TRY(check_memory(memory_plan(resolved, spec, plan, kept), machine_memory()));
   }
   if (options.in_process) {
     auto engine = std::make_unique<LocalEngine>(resolved, plan, spec, platform, options);

@@ -511,13 +511,22 @@ void Scheduler::retire(int group, const Error& error, Instant now) {
   groups_[sz(group)].state = GroupState::retired;
   const bool left = std::any_of(groups_.begin(), groups_.end(),
                                 [](const Group& g) { return g.state != GroupState::retired; });
-  if (left) return;
+  if (!left) fail_all(error, now);
+}
+
+void Scheduler::fail_all(const Error& error, Instant now) {
   fault_ = error;
-  std::vector<uint64_t> waiting;
-  for (const auto& [id, live] : live_) waiting.push_back(id);
-  std::sort(waiting.begin(), waiting.end());
-  for (const uint64_t id : waiting) policy_->on_cancel(id);
-  fail_sequences(waiting, error, now);
+  std::vector<uint64_t> all;
+  for (const auto& [id, live] : live_) all.push_back(id);
+  std::sort(all.begin(), all.end());
+  for (const uint64_t id : all) policy_->on_cancel(id);
+  fail_sequences(all, error, now);
+}
+
+void Scheduler::end_all(const Error& error, Instant now) {
+  const std::lock_guard lock(mutex_);
+  fail_all(error, now);
+  cancelled_ = true;
 }
 
 int Scheduler::lose_group(int group, const std::string& cause, Instant now) {
@@ -566,10 +575,15 @@ bool Scheduler::fenced(int group) const {
 // Groups that all expert ranks have acknowledged.
 int Scheduler::rejoin(Instant now) {
   int done = 0;
+  // In lockstep a step needs all groups: none goes ahead of the others.
+  bool together = true;
+  for (int g = 0; geometry_.lockstep && g < geometry_.groups; ++g) {
+    together = together && groups_[sz(g)].state == GroupState::fencing && fenced(g);
+  }
   for (int g = 0; g < geometry_.groups; ++g) {
     Group& group = groups_[sz(g)];
     if (group.state != GroupState::fencing) continue;
-    if (fenced(g)) {
+    if (together && fenced(g)) {
       for (int t = 0; fence_ && t < geometry_.ranks; ++t) fence_(attention_device(geometry_, g, t));
       group.state = GroupState::up;
       policy_->on_group_back(g);

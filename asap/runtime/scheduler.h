@@ -60,6 +60,8 @@ class Scheduler final : public Agent {
   // Called before a group's first batch of an epoch, with each of its devices: nothing that was
   // sent there earlier may become visible later (Link::fence).
   void on_rejoin(std::function<void(int device)> fence) { fence_ = std::move(fence); }
+  // All requests end with `error`, and no more are taken.
+  void end_all(const Error& error, Instant now);
   // Takes no requests, or takes them again.
   void drain(bool on);
   bool draining() const;
@@ -116,6 +118,7 @@ class Scheduler final : public Agent {
   void send_command(const BatchPlan& plan, Flight& flight);
   void watch(Instant now);
   void fail_sequences(const std::vector<uint64_t>& sequences, const Error& error, Instant now);
+  void fail_all(const Error& error, Instant now);
   void give_up(int group, const Error& error, Instant now);
   int lose(int group, const std::string& cause, Instant now);
   void retire(int group, const Error& error, Instant now);

@@ -18,8 +18,9 @@ Status check_names(const EngineConfig& c) {
   const auto one_of = [](const char* flag, const std::string& value,
                          std::initializer_list<const char*> names) -> Status {
     if (std::find(names.begin(), names.end(), value) != names.end()) return {};
-    return fail(Code::invalid, "{} is \"{}\"; it must be one of {}", flag, value,
-                fmt::join(names, ", "));
+    std::string list;  // without the unset one
+    for (const std::string name : names) list += (list.empty() ? "" : ", ") + name;
+    return fail(Code::invalid, "{} is \"{}\"; it must be one of {}", flag, value, list);
   };
   ASAP_TRY(one_of("--scheduler", c.scheduler, {"asap", "paper", "default", "chunked"}));
   ASAP_TRY(one_of("--pairing", c.pairing, {"", "refill", "paper"}));
@@ -68,6 +69,12 @@ Result<EngineConfig> resolve_scheduling(EngineConfig c) {
   choose(c.batch_wait_ms, -1, c.scheduler == "default" ? 60 : lockstep ? 0 : 30);
   choose(c.partner_wait_ms, -1, paper ? 40 : 0);
   choose(c.exclusive_tokens, -1, paper ? 16384 : 0);
+  if (c.chunked_prefill_size != 0 && c.scheduler != "chunked") {
+    return fail(Code::invalid,
+                "--chunked-prefill-size is of --scheduler chunked; with {} it is "
+                "--max-num-batched-tokens that cuts prompts",
+                c.scheduler);
+  }
   choose(c.chain_prefill, -1, paper || lockstep ? 0 : 1);
   choose(c.max_shared_batch_tokens, -1, paper ? 12288 : 0);
   if (!c.length_aware_batching) {

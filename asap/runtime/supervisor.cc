@@ -1,14 +1,20 @@
 #include "asap/runtime/supervisor.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 
 #include "asap/policy/restart.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/crash_report.h"
+#include "asap/runtime/memory_plan.h"
 #include "asap/runtime/worker_process.h"
 #include "asap/transport/shared_memory.h"
 
@@ -17,8 +23,10 @@ namespace asap {
 namespace {
 
 constexpr Duration kStopGrace = Duration::seconds(2);
-// Between two looks at the workers. One that is longer by far was ours: then nobody else is late.
+// Between two looks at the workers: while one of them comes or goes, and while all are up, when a
+// death wakes the supervisor. One that is longer by far was ours: then nobody else is late.
 constexpr Duration kLook = Duration::millis(2);
+constexpr Duration kCalmLook = Duration::millis(100);
 constexpr Duration kLongLook = Duration::millis(500);
 constexpr int kSlowestRestart = 10;  // times the first start of all
 constexpr size_t kRecent = 32;       // events kept for status()
@@ -61,7 +69,7 @@ struct Supervisor::Unit {
   RecoveryEvent event;
 };
 
-Supervisor::Supervisor() = default;
+Supervisor::Supervisor() : wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Result<std::unique_ptr<Supervisor>> Supervisor::start(const EngineConfig& config,
                                                       const EnginePlan& plan,
@@ -78,12 +86,14 @@ Status Supervisor::open(const EngineConfig& config, const EnginePlan& plan,
   const Geometry& g = plan.geometry;
   plan_ = plan;
   watchdog_ = Duration::seconds(config.watchdog_timeout_s);
-  // In lockstep everybody waits for everybody, and a blocking link for whoever died in a handshake.
-  recovers_ = !g.lockstep && config.link != "p2p";
+  recovers_ = config.link != "p2p";  // there peers wait for whoever died in a handshake
   max_restarts_ = recovers_ ? config.max_restarts : 0;
   restart_window_s_ = config.restart_window_s;
   keep_log_tail();
   ASAP_ASSIGN(crash_dir_, crash_folder(config.crash_dir));
+  ASAP_ASSIGN(const ModelSpec spec, load_engine_spec(config));
+  needed_ = memory_plan(config, spec, plan, kept_type(config, spec, nullptr)).total();
+  kills_ = out_of_memory_kills();
   ASAP_ASSIGN(control_, Control::create(config, g));
   for (int device = 0; device < g.devices(); ++device) {
     ASAP_ASSIGN(const int fd,
@@ -93,14 +103,16 @@ Status Supervisor::open(const EngineConfig& config, const EnginePlan& plan,
   ASAP_ASSIGN(link_, platform.make_process_link(config.link, g, window_fds_));
   const RestartLimits limits{.max_restarts = max_restarts_,
                              .window = Duration::seconds(restart_window_s_)};
-  for (int i = 0; i < g.groups + (g.lockstep ? 0 : g.expert_ranks); ++i) {
+  for (int i = 0; i < (g.lockstep ? 1 : g.groups + g.expert_ranks); ++i) {
     auto unit = std::make_unique<Unit>(limits);
     unit->group = i < g.groups;
     unit->index = unit->group ? i : i - g.groups;
-    unit->members = std::vector<Unit::Member>(static_cast<size_t>(unit->group ? g.ranks : 1));
-    for (size_t t = 0; t < unit->members.size(); ++t) {
-      unit->members[t].device =
-          unit->group ? attention_device(g, i, static_cast<int>(t)) : expert_device(g, unit->index);
+    const int members = g.lockstep ? g.groups * g.ranks : unit->group ? g.ranks : 1;
+    unit->members = std::vector<Unit::Member>(static_cast<size_t>(members));
+    for (int m = 0; m < members; ++m) {
+      unit->members[static_cast<size_t>(m)].device =
+          unit->group ? attention_device(g, i + m / g.ranks, m % g.ranks)
+                      : expert_device(g, unit->index);
     }
     ASAP_TRY(spawn(*unit, monotonic_now()));
     units_.push_back(std::move(unit));
@@ -112,10 +124,12 @@ Supervisor::~Supervisor() {
   stop();
   link_.reset();
   for (const int fd : window_fds_) close(fd);
+  if (wake_fd_ >= 0) close(wake_fd_);
 }
 
 Supervisor::Unit& Supervisor::unit_of(int device) const {
   const Geometry& g = plan_.geometry;
+  if (g.lockstep) return *units_[0];
   const int host = host_device(g, device);
   const bool group = host < expert_device(g, 0);
   return *units_[static_cast<size_t>(group ? (host - 1) / g.ranks
@@ -124,12 +138,39 @@ Supervisor::Unit& Supervisor::unit_of(int device) const {
 
 uint64_t Supervisor::group_epoch(int group) const {
   const std::lock_guard lock(mutex_);
-  return units_[static_cast<size_t>(group)]->epoch;
+  return unit_of(attention_device(plan_.geometry, group, 0)).epoch;
+}
+
+// Of a unit that is no expert rank.
+std::vector<int> Supervisor::groups_of(const Unit& unit) const {
+  std::vector<int> out = {unit.index};
+  for (int g = 1; plan_.geometry.lockstep && g < plan_.geometry.groups; ++g) out.push_back(g);
+  return out;
+}
+
+// What ends with the unit, for messages.
+std::string Supervisor::scope_of(const Unit& unit) const {
+  if (plan_.geometry.lockstep) return "the instance";
+  return unit.group ? fmt::format("group {}", unit.index) : "it";
+}
+
+// In lockstep all workers start anew, so what an item left half done in a window is nobody's.
+Status Supervisor::clear_windows() {
+  for (int device = 1; device < plan_.geometry.devices(); ++device) {
+    const auto bytes = static_cast<off_t>(window_bytes(plan_.geometry, device));
+    const int fd = window_fds_[static_cast<size_t>(device)];
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes) != 0) {
+      return fail(Code::internal, "cannot clear the window of {}: {}",
+                  device_name(plan_.geometry, device), std::strerror(errno));
+    }
+  }
+  return {};
 }
 
 Status Supervisor::spawn(Unit& unit, Instant now) {
   unit.state = Unit::State::starting;
   unit.spawned = now;
+  if (plan_.geometry.lockstep && unit.epoch > 1) ASAP_TRY(clear_windows());
   for (Unit::Member& member : unit.members) {
     WorkerSlot& slot = control_->worker(member.device);
     slot.state.store(static_cast<uint32_t>(WorkerState::starting));
@@ -158,6 +199,7 @@ Status Supervisor::wait_ready(bool progress, const std::function<bool()>& interr
     }
     const Instant now = monotonic_now();
     step(now);
+    ASAP_TRY(check_kills());
     bool all = true;
     for (const auto& unit : units_) {
       if (unit->state == Unit::State::retired) {
@@ -182,6 +224,20 @@ Status Supervisor::wait_ready(bool progress, const std::function<bool()>& interr
   }
 }
 
+// A worker that the kernel ended for want of memory while it loaded would only be ended again.
+Status Supervisor::check_kills() const {
+  for (const auto& unit : units_) {
+    const bool killed = unit->cause.find("signal 9") != unit->cause.npos;
+    if (!killed || kills_ < 0 || out_of_memory_kills() <= kills_) continue;
+    return fail(Code::invalid,
+                "{} {}, and the kernel ran out of memory meanwhile (dmesg): the instance needs at "
+                "least {}; take a larger machine, --quantization int8, or fewer "
+                "--data-parallel-size, each of which has a copy of the attention weights",
+                unit->who, unit->cause, bytes_text(needed_));
+  }
+  return {};
+}
+
 void Supervisor::report_progress() const {
   const Geometry& g = plan_.geometry;
   std::string line;
@@ -202,20 +258,48 @@ void Supervisor::watch(SupervisorEvents events) {
 void Supervisor::run() {
   while (!stopping_) {
     step(monotonic_now());
-    nap(kLook);
+    rest();
   }
   halt();
+}
+
+// Until the next look, or until a worker ends or somebody rings.
+void Supervisor::rest() {
+  std::vector<pollfd> ends = {{wake_fd_, POLLIN, 0}};
+  bool calm = wake_fd_ >= 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& unit : units_) {
+      if (unit->state == Unit::State::retired) continue;
+      calm = calm && unit->state == Unit::State::up;
+      for (const Unit::Member& member : unit->members) {
+        calm = calm && member.process.end_fd() >= 0;
+        ends.push_back({member.process.end_fd(), POLLIN, 0});
+      }
+    }
+  }
+  poll(ends.data(), ends.size(), static_cast<int>((calm ? kCalmLook : kLook).to_millis()));
+  uint64_t rings = 0;
+  if (ends[0].revents != 0) [[maybe_unused]]
+    const ssize_t n = read(wake_fd_, &rings, sizeof(rings));
+}
+
+void Supervisor::ring() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(wake_fd_, &one, sizeof(one));
 }
 
 void Supervisor::stop() {
   if (!thread_.joinable()) return halt();
   stopping_ = true;
+  ring();
   thread_.join();
 }
 
 void Supervisor::give_up(int group, const std::string& why) {
   const std::lock_guard lock(requests_mutex_);
   requests_.emplace_back(group, why);
+  ring();
 }
 
 void Supervisor::step(Instant now) {
@@ -234,9 +318,10 @@ void Supervisor::step(Instant now) {
   }
   last_step_ = now;
   for (const auto& [group, why] : requests) {
-    Unit& unit = *units_[static_cast<size_t>(group)];
+    const int first = attention_device(plan_.geometry, group, 0);
+    Unit& unit = unit_of(first);
     if (unit.state != Unit::State::up) continue;
-    fence(unit, device_name(plan_.geometry, unit.members[0].device), "got nowhere: " + why, now);
+    fence(unit, device_name(plan_.geometry, first), "got nowhere: " + why, now);
   }
   for (const auto& unit : units_) step(*unit, now);
 }
@@ -313,18 +398,20 @@ std::string Supervisor::stands_still(Unit& unit, int device, Instant now) {
 // Stops the unit for good: once its processes are reaped, nothing of this epoch can be written.
 void Supervisor::fence(Unit& unit, const std::string& who, const std::string& cause, Instant now) {
   for (Unit::Member& member : unit.members) member.process.kill();
+  if (!recovers_) link_->abandon();  // else the scheduler would wait for the dead
   unit.state = Unit::State::fencing;
   unit.who = who;
   unit.cause = cause;
   unit.in_flight = events_.in_flight ? events_.in_flight() : "";
-  spdlog::error("{} {}; epoch {} of {} ends", who, cause, unit.epoch,
-                unit.group ? fmt::format("group {}", unit.index) : "it");
+  spdlog::error("{} {}; epoch {} of {} ends", who, cause, unit.epoch, scope_of(unit));
   if (unit.lost) return;  // while it was being restarted
   unit.lost = true;
   unit.noticed = now;
   unit.event = {unix_now(), who, cause, 0, -1, 0};
   if (unit.group && events_.group_lost) {
-    unit.event.requests = events_.group_lost(unit.index, who + " " + cause);
+    for (const int group : groups_of(unit)) {
+      unit.event.requests += events_.group_lost(group, who + " " + cause);
+    }
   } else if (!unit.group && events_.expert_rank) {
     events_.expert_rank(false);
   }
@@ -356,7 +443,9 @@ void Supervisor::on_ready(Unit& unit, Instant now) {
   spdlog::info("recovered {} in {:.2f} s, epoch {}, {}", unit.who, unit.event.seconds, unit.epoch,
                unit.group ? fmt::format("{} requests re-run", unit.event.requests)
                           : "its items in flight served again");
-  if (unit.group && events_.group_back) events_.group_back(unit.index, unit.epoch);
+  for (const int group : groups_of(unit)) {
+    if (unit.group && events_.group_back) events_.group_back(group, unit.epoch);
+  }
   if (!unit.group && events_.expert_rank) events_.expert_rank(true);
 }
 
@@ -366,17 +455,16 @@ void Supervisor::retire(Unit& unit) {
   if (totals_.recent.size() > kRecent) totals_.recent.erase(totals_.recent.begin());
   std::string why = unit.who + " " + unit.cause;
   if (!recovers_) {
-    why += plan_.geometry.lockstep ? "; in lockstep the other groups wait for it"
-                                   : "; --link p2p does not recover";
+    why += "; --link p2p does not recover";
   } else if (max_restarts_ > 0) {
     why += fmt::format("; it died {} times within {} s (--max-restarts)", unit.policy.deaths(),
                        restart_window_s_);
   }
-  spdlog::error("{}; {} stays out of service", why,
-                unit.group ? fmt::format("group {}", unit.index) : "it");
+  spdlog::error("{}; {} stays out of service", why, scope_of(unit));
   const Error error{Code::unavailable, why + "; the instance cannot serve: restart it"};
-  if (unit.group && events_.group_retired) events_.group_retired(unit.index, error);
-  if (!unit.group && events_.expert_rank_retired) events_.expert_rank_retired(error);
+  const bool all = !unit.group || !recovers_;
+  if (!all && events_.group_retired) events_.group_retired(unit.index, error);
+  if (all && events_.instance_retired) events_.instance_retired(error);
 }
 
 void Supervisor::report(const Unit& unit) {
@@ -440,16 +528,16 @@ FaultStatus Supervisor::status() const {
     const bool up = unit->state == Unit::State::up;
     retired = retired || gone;
     if (unit->group) {
-      groups_left += gone ? 0 : 1;
-      out.groups_up += up ? 1 : 0;
+      const int groups = static_cast<int>(groups_of(*unit).size());
+      groups_left += gone ? 0 : groups;
+      out.groups_up += up ? groups : 0;
     } else {
       out.expert_ranks_up += up ? 1 : 0;
     }
-    failed = failed || (gone && (!unit->group || g.lockstep));
+    failed = failed || (gone && (!unit->group || !recovers_));
     if (up) continue;
     out.reason += fmt::format("{}{} {}{}", out.reason.empty() ? "" : "; ", unit->who, unit->cause,
                               gone ? ", it stays out of service" : ", it is being restarted");
-    if (gone && g.lockstep) out.reason += "; in lockstep the other groups wait for it";
   }
   if (g.lockstep) out.expert_ranks_up = out.groups_up * g.ranks;
   const bool all = out.groups_up == g.groups && out.expert_ranks_up == g.expert_ranks;

@@ -3,7 +3,8 @@
 // memory of the instance; as memfds, it vanishes with the last process however that dies.
 //
 // Recovery has one unit and one rule. A unit is what loses its state together: an attention group
-// (its ranks share a KV cache) or an expert rank. When a process of a unit ends, or shows no sign
+// (its ranks share a KV cache) or an expert rank; in lockstep, where everybody waits for everybody,
+// all of the instance. When a process of a unit ends, or shows no sign
 // of life within the watchdog's time, the unit is fenced: all its processes are killed and reaped,
 // so that nothing of them can write any more. Then it is started again with the next epoch; peers
 // accept nothing of an earlier one (wire/layout.h). Windows are the front's memory and stay.
@@ -35,7 +36,7 @@ struct SupervisorEvents {
   std::function<void(int group, uint64_t epoch)> group_back;
   std::function<void(int group, const Error& error)> group_retired;
   std::function<void(bool up)> expert_rank;  // an expert rank is being restarted, or is back
-  std::function<void(const Error& error)> expert_rank_retired;
+  std::function<void(const Error& error)> instance_retired;  // an expert rank stays away
   std::function<std::string()> in_flight;  // for crash reports
 };
 
@@ -75,8 +76,11 @@ class Supervisor {
   Status open(const EngineConfig& config, const EnginePlan& plan, const Platform& platform);
   Status spawn(Unit& unit, Instant now);
   Status wait_ready(bool progress, const std::function<bool()>& interrupted);
+  Status check_kills() const;
   void report_progress() const;
   void run();
+  void rest();
+  void ring();
   void halt();
 
   void step(Instant now);
@@ -89,23 +93,28 @@ class Supervisor {
   void report(const Unit& unit);
   std::string stands_still(Unit& unit, int device, Instant now);
   Unit& unit_of(int device) const;
+  std::vector<int> groups_of(const Unit& unit) const;
+  std::string scope_of(const Unit& unit) const;
+  Status clear_windows();
 
   EnginePlan plan_;
   Duration watchdog_;
   Duration start_limit_{0};  // of a restart: far more than the first start took; 0: none yet
   bool recovers_ = true;
   int max_restarts_ = 0, restart_window_s_ = 0;
+  uint64_t needed_ = 0;  // bytes of the instance, at least
+  int64_t kills_ = -1;   // of the kernel for want of memory, before the start
   std::string crash_dir_;
   std::unique_ptr<Control> control_;
   std::vector<int> window_fds_;  // [devices]
   std::unique_ptr<Link> link_;
   SupervisorEvents events_;
+  int wake_fd_ = -1;  // ends a rest()
   std::thread thread_;
   std::atomic<bool> stopping_{false};
 
-  mutable std::mutex mutex_;  // guards what follows
-  std::vector<std::unique_ptr<Unit>>
-      units_;  // groups, then expert ranks where they are on their own
+  mutable std::mutex mutex_;                  // guards what follows
+  std::vector<std::unique_ptr<Unit>> units_;  // groups, then expert ranks; in lockstep one
   Instant last_step_ = Instant::never();
   FaultStatus totals_;  // recoveries, requests, recent
 

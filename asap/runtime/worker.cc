@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "asap/runtime/control.h"
 #include "asap/runtime/expert.h"
 #include "asap/runtime/expert_rows.h"
+#include "asap/runtime/memory_plan.h"
 #include "asap/runtime/priced.h"
 #include "asap/runtime/runner.h"
 
@@ -85,6 +87,42 @@ struct Device {
   int first_cpu() const { return 1 + (index - 1) * plan.threads; }
 };
 
+// What out_of_memory() says, and where: written while there is memory.
+struct LastWords {
+  Device* device = nullptr;
+  std::string text;
+};
+LastWords& last_words() {
+  static LastWords words;
+  return words;
+}
+
+// An address space that is used up (ulimit -v, vm.overcommit_memory) ends the worker with a message
+// that its front passes on, not as a crash that another attempt might mend.
+void out_of_memory() {
+  const LastWords& words = last_words();
+  words.device->slot().error.write(words.text);
+  for (const int device : {words.device->index, words.device->guest()}) {
+    words.device->control->worker(device).state.store(static_cast<uint32_t>(WorkerState::failed));
+  }
+  _exit(1);
+}
+
+void prepare_for_want_of_memory(Device& device) {
+  const MemoryPlan memory = memory_plan(device.config, device.spec, device.plan,
+                                        kept_type(device.config, device.spec, nullptr));
+  const DeviceMemory& own =
+      device.index < expert_device(device.plan.geometry, 0) ? memory.attention : memory.expert;
+  last_words() = {
+      &device,
+      fmt::format("the system gives it no more memory; it needs at least {} (weights "
+                  "{}, KV cache {}): raise the limit (ulimit -v, "
+                  "vm.overcommit_memory), or lower --kv-cache-tokens or "
+                  "--max-model-len, or use --quantization int8",
+                  bytes_text(own.total()), bytes_text(own.weights), bytes_text(own.cache))};
+  std::set_new_handler(&out_of_memory);
+}
+
 Status open_device(const WorkerRole& role, const Platform& platform, Device* device) {
   ASAP_ASSIGN(device->config, config_from_json(device->control->config_json()));
   ASAP_ASSIGN(device->spec, load_engine_spec(device->config));
@@ -107,6 +145,7 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
   for (int i = 0; i < g.devices(); ++i) fds.push_back(kFirstWindowFd + i);
   ASAP_ASSIGN(device->link, platform.make_process_link(device->config.link, g, fds));
   device->link->doorbell(device->index).reset();
+  prepare_for_want_of_memory(*device);
   if (device->priced()) {
     for (int i = 0; i < kAgentsPerDevice; ++i) {
       device->meters.push_back(make_sleep_meter(device->config.time_scale));
@@ -279,7 +318,13 @@ Status run_worker(const WorkerRole& role, const Platform& platform) {
                 device.control->front_pid());
   }
   Status status = open_device(role, platform, &device);
-  if (status) status = load_and_run(device, role);
+  if (status) {
+    try {
+      status = load_and_run(device, role);
+    } catch (const std::exception& error) {  // threads and buffers that the system refuses
+      status = fail(Code::internal, "{}", error.what());
+    }
+  }
   if (!status && device.index > 0) {
     device.slot().error.write(status.error().message);
     device.set_state(WorkerState::failed);

@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "asap/base/check.h"
 #include "asap/runtime/control.h"
@@ -50,24 +53,34 @@ Status WorkerProcess::spawn(const Geometry& g, int device, int control_fd,
   std::vector<int> copies;
   const auto give = [&](int fd, int as) {
     copies.push_back(fcntl(fd, F_DUPFD_CLOEXEC, above));
-    posix_spawn_file_actions_adddup2(&actions, copies.back(), as);
+    if (copies.back() >= 0) posix_spawn_file_actions_adddup2(&actions, copies.back(), as);
   };
   give(control_fd, kControlFd);
   for (int i = 0; i < g.devices(); ++i) {
     give(window_fds[static_cast<size_t>(i)], kFirstWindowFd + i);
   }
+  // What else is open here, connections above all, is not for workers: a client would not see them
+  // closed while a worker holds a copy.
+  posix_spawn_file_actions_addclosefrom_np(&actions, kFirstWindowFd + g.devices());
   std::vector<std::string> arguments = worker_arguments(g, device);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  const int error = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  const bool copied = std::find(copies.begin(), copies.end(), -1) == copies.end();
+  const int error =
+      copied ? posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ)
+             : EMFILE;
   posix_spawn_file_actions_destroy(&actions);
-  for (const int fd : copies) close(fd);
+  for (const int fd : copies) {
+    if (fd >= 0) close(fd);
+  }
   if (error != 0) {
-    return fail(Code::internal, "cannot start {}: {}", device_name(g, device),
-                std::strerror(error));
+    return fail(Code::internal, "cannot start {}: {}{}", device_name(g, device),
+                std::strerror(error),
+                error == EMFILE ? "; raise the number of files that may be open (ulimit -n)" : "");
   }
   alive_ = true;
+  end_fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   how_.clear();
   return {};
 }
@@ -82,6 +95,7 @@ bool WorkerProcess::ended() {
   if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
   how_ = describe_exit(status);
   alive_ = false;
+  if (end_fd_ >= 0) close(std::exchange(end_fd_, -1));
   return true;
 }
 

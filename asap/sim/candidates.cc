@@ -6,7 +6,6 @@
 #include "asap/model/inspect.h"
 #include "asap/runtime/profile.h"
 #include "asap/sim/simulate.h"
-#include "asap/wire/layout.h"
 
 namespace asap {
 
@@ -16,14 +15,6 @@ constexpr int kPaperRanks = 4;
 
 bool is_lockstep(const std::string& engine) {
   return engine == "default" || engine == "chunked";
-}
-
-// What weights take in memory once loaded.
-DType weight_type(const EngineConfig& config, const ModelSpec& spec) {
-  const Quantization kind = quantization_of(config);
-  if (kind == Quantization::int8) return DType::i8;
-  if (kind == Quantization::fp8) return DType::f8_e4m3;
-  return spec.stored_dtype == DType::f32 ? DType::f32 : DType::bf16;
 }
 
 // Mean work of one request on each kind of device, seconds, without what a batch costs at any size.
@@ -53,17 +44,6 @@ AnalyticLoad load_of(const EngineConfig& c, const CostProfile& p, const ModelSpe
   return out;
 }
 
-void size_memory(const EnginePlan& plan, const ModelSpec& spec, Candidate* out) {
-  const Geometry& g = plan.geometry;
-  const DType weights = weight_type(out->config, spec);
-  out->attention = {attention_rank_bytes(spec, g.ranks, weights).total(),
-                    static_cast<uint64_t>(plan.kv_blocks) * kKvBlock *
-                        cache_bytes_per_token(spec, g.ranks, g.activation),
-                    window_bytes(g, attention_device(g, 0, 0))};
-  out->expert = {expert_rank_bytes(spec, g.expert_ranks, weights), 0,
-                 window_bytes(g, expert_device(g, 0))};
-}
-
 Result<Candidate> make_candidate(EngineConfig config, const CostProfile& profile,
                                  const std::vector<Arrival>& workload) {
   Candidate out;
@@ -75,7 +55,11 @@ Result<Candidate> make_candidate(EngineConfig config, const CostProfile& profile
   ASAP_ASSIGN(const ModelSpec spec, load_engine_spec(real));
   ASAP_ASSIGN(const EnginePlan plan, make_plan(real, spec, 1));
   out.config.kv_cache_tokens = plan.kv_blocks * kKvBlock;
-  size_memory(plan, spec, &out);
+  const MemoryPlan memory = memory_plan(real, spec, plan, kept_type(real, spec, nullptr));
+  out.attention = memory.attention;
+  out.attention.weights +=
+      attention_rank_bytes(spec, plan.geometry.ranks, memory.weights).embedding;
+  out.expert = memory.expert;
   out.load = load_of(out.config, profile, spec, workload);
   return out;
 }

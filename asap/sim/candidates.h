@@ -8,16 +8,9 @@
 #include "asap/load/workload.h"
 #include "asap/model/spec.h"
 #include "asap/runtime/config.h"
+#include "asap/runtime/memory_plan.h"
 
 namespace asap {
-
-// Bytes of one device.
-struct DeviceMemory {
-  uint64_t weights = 0;
-  uint64_t cache = 0;
-  uint64_t windows = 0;
-  uint64_t total() const { return weights + cache + windows; }
-};
 
 // Share of the time of the busiest device of each kind; above 1 it cannot keep up. Only what grows
 // with tokens: constants per batch come on top, so this is a lower bound.

@@ -44,6 +44,9 @@ class Link {
   // before is visible. Where writes are made by the sender's own core, as between processes of a
   // machine, that holds already.
   virtual void fence(int device) { static_cast<void>(device); }
+  // Peers are gone for good: from now on nobody waits for them, and what is sent is dropped. Any
+  // thread. Links that never wait need nothing of it.
+  virtual void abandon() {}
   // Makes messages visible whose time has come; the earliest time of those that wait (never() if
   // none).
   virtual Instant deliver(Instant now) = 0;

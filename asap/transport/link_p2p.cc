@@ -1,5 +1,6 @@
 #include "asap/transport/link_p2p.h"
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -61,21 +62,24 @@ class Backoff {
 class P2pPort final : public Port {
  public:
   P2pPort(std::unique_ptr<Port> inner, const std::vector<Area>& areas, int device, Device& state,
-          Doorbell& bell)
+          const std::atomic<bool>& abandoned, Doorbell& bell)
       : inner_(std::move(inner)),
         areas_(areas),
         device_(device),
         devices_(static_cast<int>(areas.size())),
         state_(state),
+        abandoned_(abandoned),
         bell_(bell),
         message_(areas.size(), 0) {}
 
   void put(int device, uint64_t offset, const void* data, uint64_t bytes) override {
+    if (abandoned_) return;
     begin(device);
     inner_->put(device, offset, data, bytes);
   }
 
   void put_flag(int device, uint64_t offset, uint64_t value) override {
+    if (abandoned_) return;
     begin(device);
     inner_->put_flag(device, offset, value);
     if (device == device_) return;
@@ -113,7 +117,7 @@ class P2pPort final : public Port {
     const std::byte* at = inner_->window() + areas_[sz(device_)].flag(devices_ + device);
     const auto answered = [&] { return load_flag(at) == word; };
     Backoff backoff(bell_);
-    while (!answered()) {
+    while (!answered() && !abandoned_) {
       serve(false);
       backoff.wait(answered);
     }
@@ -156,6 +160,7 @@ class P2pPort final : public Port {
   const std::vector<Area>& areas_;  // rendezvous, by device
   const int device_, devices_;
   Device& state_;
+  const std::atomic<bool>& abandoned_;
   Doorbell& bell_;
   std::vector<uint64_t> message_;  // by peer: the message that this port is in, or 0
 };
@@ -174,8 +179,9 @@ class P2pLink final : public Link {
 
   std::unique_ptr<Port> attach(int device) override {
     return std::make_unique<P2pPort>(inner_->attach(device), areas_, device, devices_[sz(device)],
-                                     inner_->doorbell(device));
+                                     abandoned_, inner_->doorbell(device));
   }
+  void abandon() override { abandoned_ = true; }
   Doorbell& doorbell(int device) override { return inner_->doorbell(device); }
   Instant deliver(Instant now) override { return inner_->deliver(now); }
 
@@ -183,6 +189,7 @@ class P2pLink final : public Link {
   std::unique_ptr<Link> inner_;
   std::vector<Area> areas_;
   std::vector<Device> devices_;
+  std::atomic<bool> abandoned_{false};
 };
 
 }  // namespace
