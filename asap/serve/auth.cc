@@ -15,8 +15,6 @@
 namespace asap {
 namespace {
 
-constexpr std::string_view kOpenPaths[] = {"/health",    "/liveness",     "/ping",    "/ready",
-                                           "/readiness", "/health/ready", "/metrics", "/version"};
 constexpr std::string_view kScheme = "bearer ";
 
 using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;

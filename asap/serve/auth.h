@@ -15,6 +15,11 @@
 
 namespace asap {
 
+// What probes and scrapers ask for.
+inline constexpr std::string_view kOpenPaths[] = {"/health",  "/liveness",  "/ping",
+                                                  "/ready",   "/readiness", "/health/ready",
+                                                  "/metrics", "/version"};
+
 struct AuthKeys {
   std::vector<std::string> client;  // empty: no key is asked for
   std::string admin;                // "": a client's key does

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -21,15 +22,44 @@ HttpReply json_reply(const Json& json, int status = 200) {
   return reply;
 }
 
-HttpReply models_reply(const OpenAi& openai, const std::string& root, int64_t created) {
-  const Json model = {{"id", openai.options.model},
-                      {"object", "model"},
-                      {"created", created},
-                      {"owned_by", "asap"},
-                      {"root", root.empty() ? openai.options.model : root},
-                      {"parent", nullptr},
-                      {"max_model_len", openai.engine.max_model_len()}};
+Json model_json(const OpenAi& openai, const std::string& root, int64_t created) {
+  return {{"id", openai.options.model},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "asap"},
+          {"root", root.empty() ? openai.options.model : root},
+          {"parent", nullptr},
+          {"max_model_len", openai.engine.max_model_len()}};
+}
+
+HttpReply models_reply(const Json& model) {
   return json_reply({{"object", "list"}, {"data", Json::array({model})}});
+}
+
+constexpr std::string_view kModels = "/v1/models/";
+
+// "org%2Fname" as "org/name".
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned char value = 0;
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(&text[i + 1], &text[i + 1] + 2, value, 16).ptr == &text[i + 1] + 2;
+    out += escape ? static_cast<char>(value) : text[i];
+    i += escape ? 2 : 0;
+  }
+  return out;
+}
+
+// One model, by its name in the path.
+HttpReply model_reply(const Json& model, std::string_view path) {
+  const std::string name = percent_decoded(path.substr(kModels.size()));
+  if (name == model["id"]) return json_reply(model);
+  return error_reply({404,
+                      fmt::format("the model \"{}\" does not exist; this server serves \"{}\"",
+                                  name, model["id"].get<std::string>()),
+                      "model"});
 }
 
 HttpReply ready_reply(const Engine& engine) {
@@ -159,7 +189,12 @@ HttpRouter make_router(const std::shared_ptr<OpenAi>& openai, const std::string&
                               .count();
   router.add("POST", "/v1/completions", completions_handler(openai));
   router.add("POST", "/v1/chat/completions", chat_handler(openai));
-  get("/v1/models", [openai, root, created] { return models_reply(*openai, root, created); });
+  const Json model = model_json(*openai, root, created);
+  get("/v1/models", [model] { return models_reply(model); });
+  router.add("GET", std::string(kModels) + "*",
+             [model](const std::shared_ptr<HttpExchange>& exchange) {
+               exchange->reply(model_reply(model, exchange->request().path));
+             });
   router.add("POST", "/tokenize", tokenize_handler(openai));
   router.add("POST", "/detokenize", detokenize_handler(openai));
   for (const char* path : {"/health", "/liveness", "/ping"}) {
@@ -178,6 +213,7 @@ HttpRouter make_router(const std::shared_ptr<OpenAi>& openai, const std::string&
   page("POST", "/admin/resume", [openai] { return drain_reply(openai->engine, false); });
   page("POST", "/start_profile", [openai] { return profile_reply(openai->engine, true); });
   page("POST", "/stop_profile", [openai] { return profile_reply(openai->engine, false); });
+  for (const std::string_view path : kOpenPaths) router.add_probe(path);
   return router;
 }
 
@@ -185,7 +221,8 @@ HttpRouter make_router(const std::shared_ptr<OpenAi>& openai, const std::string&
 
 Result<std::unique_ptr<HttpFront>> HttpFront::start(ServeOptions options, Engine& engine,
                                                     const Tokenizer& tokenizer,
-                                                    Result<ChatTemplate> chat) {
+                                                    Result<ChatTemplate> chat,
+                                                    std::unique_ptr<HttpServer> bound) {
   if (options.served_model_name.empty()) {
     return fail(Code::invalid, "--served-model-name is empty: clients need a name to ask for");
   }
@@ -193,11 +230,17 @@ Result<std::unique_ptr<HttpFront>> HttpFront::start(ServeOptions options, Engine
     const OpenAiOptions api{options.served_model_name, options.queue_timeout, options.log_requests};
     const auto openai = std::make_shared<OpenAi>(engine, tokenizer, api, std::move(chat));
     HttpRouter router = make_router(openai, options.model_root);
-    router.set_guard(
-        [keys = options.auth](const HttpRequest& head) { return check_auth(keys, head); });
+    router.set_guard([keys = options.auth, openai](const HttpRequest& head) {
+      auto refusal = check_auth(keys, head);
+      return refusal ? refusal : refuse_by_head(*openai, head);
+    });
     const std::string host = options.host;
     const char* const scheme = options.ssl_certfile.empty() ? "http" : "https";
-    ASAP_ASSIGN(auto server, HttpServer::start(std::move(options), std::move(router)));
+    std::unique_ptr<HttpServer> server = std::move(bound);
+    if (!server) {
+      ASAP_ASSIGN(server, HttpServer::bind(std::move(options)));
+    }
+    ASAP_TRY(server->serve(std::move(router)));
     spdlog::info("serving {} on {}://{}:{}", openai->options.model, scheme, host, server->port());
     return std::unique_ptr<HttpFront>(new HttpFront(std::move(server)));
   } catch (const std::exception& error) {

@@ -1,10 +1,10 @@
 // HttpFront: the HTTP face of an instance. Wires an engine, a tokenizer and a chat template to the
 // paths that clients know:
 //
-//   POST /v1/completions /v1/chat/completions /tokenize /detokenize   GET /v1/models /load
-//   /get_loads GET /health /liveness /ping   /ready /readiness /health/ready   /metrics   /version
-//   GET /v1/fault_tolerance/status /admin/peers   POST /admin/drain /admin/resume
-//   POST /start_profile /stop_profile
+//   POST /v1/completions /v1/chat/completions /tokenize /detokenize   GET /v1/models
+//   /v1/models/NAME /load /get_loads GET /health /liveness /ping   /ready /readiness /health/ready
+//   /metrics   /version GET /v1/fault_tolerance/status /admin/peers   POST /admin/drain
+//   /admin/resume POST /start_profile /stop_profile
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,11 @@ class HttpFront {
  public:
   // Serves until stop(). `engine` and `tokenizer` must outlive the front. The engine need not be
   // ready yet. Without a chat template, chats are refused with the error that stands in for it.
+  // `bound`: from HttpServer::bind(options); null: done here.
   static Result<std::unique_ptr<HttpFront>> start(ServeOptions options, Engine& engine,
                                                   const Tokenizer& tokenizer,
-                                                  Result<ChatTemplate> chat);
+                                                  Result<ChatTemplate> chat,
+                                                  std::unique_ptr<HttpServer> bound = nullptr);
   uint16_t port() const { return server_->port(); }
   // Closes every connection and cancels what runs for it. Idempotent; the destructor calls it too.
   void stop() { server_->stop(); }

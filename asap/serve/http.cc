@@ -25,8 +25,20 @@ bool is_harmless_id(std::string_view text) {
 
 // ---- router
 
+namespace {
+
+bool matches(std::string_view route, std::string_view path) {
+  return route.ends_with('*') ? path.starts_with(route.substr(0, route.size() - 1)) : route == path;
+}
+
+}  // namespace
+
 void HttpRouter::add(std::string_view method, std::string_view path, HttpHandler handler) {
   routes_.push_back({std::string(method), std::string(path), std::move(handler)});
+}
+
+bool HttpRouter::is_probe(std::string_view path) const {
+  return std::find(probes_.begin(), probes_.end(), path) != probes_.end();
 }
 
 void HttpRouter::route(const std::shared_ptr<HttpExchange>& exchange) const {
@@ -35,7 +47,7 @@ void HttpRouter::route(const std::shared_ptr<HttpExchange>& exchange) const {
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
   std::string allowed;
   for (const Route& route : routes_) {
-    if (route.path != request.path) continue;
+    if (!matches(route.path, request.path)) continue;
     if (route.method == method) return route.handler(exchange);
     allowed += route.method == "GET" ? "GET, HEAD, " : route.method + ", ";
   }
@@ -68,6 +80,7 @@ struct HttpServer::Impl {
   uint16_t port = 0;
   std::vector<std::thread> threads;
 
+  Status bind();
   Status listen();
   void accept();
   void on_accept(error_code error, tcp::socket socket);
@@ -91,7 +104,7 @@ tl::unexpected<Error> listen_error(const HttpOptions& options, const error_code&
 
 }  // namespace
 
-Status HttpServer::Impl::listen() {
+Status HttpServer::Impl::bind() {
   const HttpOptions& options = core.options;
   error_code error;
   tcp::resolver resolver(core.io);
@@ -105,9 +118,15 @@ Status HttpServer::Impl::listen() {
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
   if (error) return listen_error(options, error);
   port = acceptor.local_endpoint(error).port();
+  return {};
+}
+
+Status HttpServer::Impl::listen() {
+  error_code error;
+  acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (error) return listen_error(core.options, error);
   return {};
 }
 
@@ -182,25 +201,38 @@ void HttpServer::stop() {
   impl_->stop();
 }
 
-Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpRouter router) {
+Result<std::unique_ptr<HttpServer>> HttpServer::bind(HttpOptions options) {
   CHECK(options.threads >= 1, "{} I/O threads", options.threads);
   try {
     auto impl = std::make_unique<Impl>();
     ASAP_ASSIGN(impl->core.tls, http::TlsContext::load(options.ssl_certfile, options.ssl_keyfile));
     impl->core.options = std::move(options);
-    impl->core.router = std::move(router);
-    ASAP_TRY(impl->listen());
-    // From here on the server's destructor joins whatever threads have started.
-    std::unique_ptr<HttpServer> server(new HttpServer(std::move(impl)));
-    Impl& started = *server->impl_;
-    started.accept();
-    for (int i = 0; i < started.core.options.threads; ++i) {
-      started.threads.emplace_back([&started] { started.run(); });
-    }
-    return server;
+    ASAP_TRY(impl->bind());
+    return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
   } catch (const std::exception& error) {
     return fail(Code::internal, "cannot start the HTTP server: {}", error.what());
   }
+}
+
+// The destructor joins whatever threads have started.
+Status HttpServer::serve(HttpRouter router) {
+  try {
+    impl_->core.router = std::move(router);
+    ASAP_TRY(impl_->listen());
+    impl_->accept();
+    for (int i = 0; i < impl_->core.options.threads; ++i) {
+      impl_->threads.emplace_back([impl = impl_.get()] { impl->run(); });
+    }
+    return {};
+  } catch (const std::exception& error) {
+    return fail(Code::internal, "cannot start the HTTP server: {}", error.what());
+  }
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpRouter router) {
+  ASAP_ASSIGN(auto server, bind(std::move(options)));
+  ASAP_TRY(server->serve(std::move(router)));
+  return server;
 }
 
 }  // namespace asap

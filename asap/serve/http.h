@@ -29,9 +29,11 @@ struct HttpOptions {
   size_t max_body_bytes = size_t{16} << 20;  // beyond: 413
   size_t max_header_bytes = size_t{16} << 10;  // beyond: 431
   size_t max_queued_bytes = size_t{8} << 20;   // of one stream, waiting for the client; beyond: cut
-  int socket_send_bytes = 0;    // the kernel's own queue below it; 0: as the system chooses
-  int max_connections = 16384;  // beyond: 503 at once
-  std::string ssl_certfile, ssl_keyfile;            // PEM; both or neither. Given: TLS only
+  int socket_send_bytes = 0;  // the kernel's own queue below it; 0: as the system chooses
+  size_t max_body_bytes_total = size_t{1} << 30;  // of all bodies that are held; beyond: 503
+  int max_connections = 16384;                    // beyond: 503 at once, but for probes
+  int reserved_connections = 64;          // beyond those, for probes (HttpRouter::add_probe) alone
+  std::string ssl_certfile, ssl_keyfile;  // PEM; both or neither. Given: TLS only
   Duration idle_timeout = Duration::seconds(75);    // between requests of a connection
   Duration header_timeout = Duration::seconds(10);  // first to last byte of a head; then 408
   Duration body_timeout = Duration::seconds(60);    // first to last byte of a body; then 408
@@ -44,6 +46,9 @@ struct HttpRequest {
   std::string path;    // without the query
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+  // The body's part of max_body_bytes_total, given back when the last copy of this goes: whoever
+  // moves the body on moves this with it.
+  std::shared_ptr<void> body_share = {};
 
   // Value of the first header of that name (any case), or "".
   std::string_view header(std::string_view name) const;
@@ -95,7 +100,11 @@ class HttpRouter {
   // reply refuses the request and ends its connection.
   using Guard = std::function<std::optional<HttpReply>(const HttpRequest&)>;
 
+  // A path that ends in '*' stands for all that begin as it does.
   void add(std::string_view method, std::string_view path, HttpHandler handler);
+  // A path that is answered where other requests find no room.
+  void add_probe(std::string_view path) { probes_.emplace_back(path); }
+  bool is_probe(std::string_view path) const;
   void set_guard(Guard guard) { guard_ = std::move(guard); }
   std::optional<HttpReply> check(const HttpRequest& head) const {
     return guard_ ? guard_(head) : std::nullopt;
@@ -109,17 +118,23 @@ class HttpRouter {
     HttpHandler handler;
   };
   std::vector<Route> routes_;  // a few dozen: a scan beats a map
+  std::vector<std::string> probes_;
   Guard guard_;
 };
 
 class HttpServer {
  public:
-  // Listens and serves until stop(). Errors: unavailable (address in use), invalid (host),
-  // internal.
+  // Takes the address and reads the certificate, so that what is wrong with them shows before a
+  // model is loaded; nobody can connect yet. Errors: unavailable (address in use), invalid (host,
+  // certificate), internal.
+  static Result<std::unique_ptr<HttpServer>> bind(HttpOptions options);
+  // Listens and serves until stop(). Once. Errors: unavailable (address in use), internal.
+  Status serve(HttpRouter router);
+  // Both.
   static Result<std::unique_ptr<HttpServer>> start(HttpOptions options, HttpRouter router);
   ~HttpServer();
 
-  uint16_t port() const;
+  uint16_t port() const;  // from bind() on
   // Closes the listener and every connection, and waits for the threads. Idempotent. No handler
   // runs afterwards, and an HttpExchange that someone still holds does nothing.
   void stop();

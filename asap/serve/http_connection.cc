@@ -14,11 +14,20 @@ namespace bhttp = beast::http;
 // Pipelined bytes kept while a request is handled; beyond, reading pauses until the answer is out.
 constexpr size_t kReadAhead = size_t{64} << 10;
 
+// A probe says at once what it wants; whoever does not would keep others out.
+constexpr Duration kProbeTimeout = Duration::seconds(2);
+
 std::string chunk(std::string_view data) {
   return fmt::format("{:x}\r\n{}\r\n", data.size(), data);
 }
 
 }  // namespace
+
+bool BodyShare::grow_to(size_t bytes, size_t limit) {
+  const size_t more = bytes - bytes_;
+  bytes_ = bytes;
+  return total_->fetch_add(more) + more <= limit;
+}
 
 Connection::Connection(tcp::socket socket, Core& core)
     : core_(core), socket_(std::move(socket)), deadline_(socket_.get_executor()) {}
@@ -31,7 +40,9 @@ Connection::~Connection() {
 bool Connection::admit() {
   const std::lock_guard lock(core_.mutex);
   if (core_.stopping) return false;
-  if (core_.connections.size() < static_cast<size_t>(core_.options.max_connections)) {
+  const auto most = static_cast<size_t>(core_.options.max_connections);
+  probes_only_ = core_.connections.size() >= most;
+  if (core_.connections.size() < most + static_cast<size_t>(core_.options.reserved_connections)) {
     core_.connections.insert(this);
     return true;
   }
@@ -79,10 +90,13 @@ void Connection::begin_request() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(core_.options.max_header_bytes));
   parser_->body_limit(core_.options.max_body_bytes);
-  answered_ = false;
+  begun_ = answered_ = false;
   more_headers_.clear();
+  body_share_.reset();
   phase_ = buffer_.size() > 0 ? Phase::head : Phase::idle;
-  arm(phase_ == Phase::idle ? core_.options.idle_timeout : core_.options.header_timeout);
+  arm(probes_only_            ? kProbeTimeout
+      : phase_ == Phase::idle ? core_.options.idle_timeout
+                              : core_.options.header_timeout);
   parse();
   if (peer_closed_ && (phase_ == Phase::idle || phase_ == Phase::head || phase_ == Phase::body)) {
     return abort();
@@ -104,25 +118,35 @@ void Connection::read() {
 void Connection::on_read(error_code error, size_t bytes) {
   reading_ = false;
   if (phase_ == Phase::closed) return;
-  if (error) return on_peer_closed();
+  if (error) return on_peer_closed(error);
   if (phase_ != Phase::linger) {
     asio::buffer_copy(buffer_.prepare(bytes), asio::buffer(inbox_, bytes));
     buffer_.commit(bytes);
     if (phase_ == Phase::idle) {
       phase_ = Phase::head;
-      arm(core_.options.header_timeout);
+      if (!probes_only_) arm(core_.options.header_timeout);
     }
     parse();
   }
   read();
 }
 
-// The client closed its side. An answer that is complete still goes out; one in the making is for
-// nobody.
-void Connection::on_peer_closed() {
+// The client closed its side, or is gone. An answer that is complete still goes out.
+void Connection::on_peer_closed(error_code error) {
   peer_closed_ = true;
   if (phase_ == Phase::handling && answered_) return;
+  const bool may_listen = error == asio::error::eof && tls_ == nullptr && chunked_;
+  if (phase_ == Phase::handling && may_listen) return ask_half_closed();
   abort();
+}
+
+// Has the client left, or has it only nothing more to say? To one that left, whatever is written
+// comes back as a reset: before an answer that is an interim response, which clients skip.
+void Connection::ask_half_closed() {
+  socket_.async_wait(tcp::socket::wait_error, [self = shared_from_this()](error_code error) {
+    if (!error && self->phase_ == Phase::handling) self->abort();
+  });
+  if (!begun_) enqueue("HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 void Connection::parse() {
@@ -135,14 +159,39 @@ void Connection::parse() {
       on_head();
       if (phase_ != Phase::body) return;  // refused
     }
+    if (phase_ == Phase::body && !hold_body()) return;
     if (parser_->is_done()) return dispatch();
   }
+}
+
+// What arrives is counted, not what was announced: to announce costs nothing.
+bool Connection::hold_body() {
+  const size_t bytes = parser_->get().body().size();
+  if (bytes == 0) return true;
+  if (!body_share_) body_share_ = std::make_shared<BodyShare>(core_.body_bytes);
+  const size_t limit = core_.options.max_body_bytes_total;
+  if (body_share_->grow_to(bytes, limit)) return true;
+  refuse(ApiError{503,
+                  fmt::format("the requests that are being read hold {} bytes already, as much as "
+                              "they may (--max-body-mib-total); try again later",
+                              limit),
+                  ""});
+  return false;
 }
 
 // Whatever can be refused by its head is refused before its body is read.
 void Connection::on_head() {
   phase_ = Phase::body;
   arm(core_.options.body_timeout);
+  const auto target = parser_->get().target();
+  const std::string_view path(target.data(), std::min(target.find('?'), target.size()));
+  if (probes_only_ && !core_.router.is_probe(path)) {
+    return refuse(ApiError{503,
+                           fmt::format("{} connections are open (--max-connections), and what is "
+                                       "left is for probes; try again later",
+                                       core_.options.max_connections),
+                           ""});
+  }
   const auto coding = parser_->get()[bhttp::field::content_encoding];
   if (!coding.empty() && !beast::iequals(coding, "identity")) {
     return refuse(
@@ -177,10 +226,11 @@ void Connection::dispatch() {
   deadline_.cancel();
   HttpRequest request = take_head();
   auto message = parser_->release();
-  keep_alive_ = message.keep_alive();
+  keep_alive_ = message.keep_alive() && !probes_only_;
   chunked_ = message.version() >= 11;
   head_only_ = message.method() == bhttp::verb::head;
   request.body = std::move(message.body());
+  request.body_share = std::move(body_share_);
 
   exchange_ = std::make_shared<Exchange>(shared_from_this(), std::move(request));
   const auto exchange = exchange_;  // a handler that answers at once lets go of the member
@@ -212,6 +262,8 @@ void Connection::refuse(const HttpReply& refusal) {
   phase_ = Phase::handling;
   deadline_.cancel();
   buffer_.clear();
+  parser_.reset();
+  body_share_.reset();
   keep_alive_ = false;
   head_only_ = false;
   reply(refusal);
@@ -237,7 +289,7 @@ void Connection::add_header(std::string_view name, std::string_view value) {
 void Connection::reply(const HttpReply& reply) {
   if (answered_ || phase_ != Phase::handling) return;
   CHECK(stream_head_.empty(), "a reply inside a stream");
-  answered_ = true;
+  begun_ = answered_ = true;
   std::string text = head(reply.status, reply.body.empty() ? "" : reply.content_type);
   for (const auto& [name, value] : reply.headers) text += fmt::format("{}: {}\r\n", name, value);
   if (reply.status != 204) text += fmt::format("Content-Length: {}\r\n", reply.body.size());
@@ -262,12 +314,13 @@ void Connection::send(std::string_view data) {
     asio::post(executor(), [self = shared_from_this()] { self->abort(); });
     return;
   }
+  begun_ = true;
   enqueue(std::exchange(stream_head_, {}) + (chunked_ ? chunk(data) : std::string(data)));
 }
 
 void Connection::end_stream(std::string_view data) {
   if (answered_ || cut_ || phase_ != Phase::handling) return;
-  answered_ = true;
+  begun_ = answered_ = true;
   std::string text = std::exchange(stream_head_, {});
   if (!data.empty()) text += chunked_ ? chunk(data) : std::string(data);
   if (chunked_) text += "0\r\n\r\n";

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -42,6 +43,21 @@ using boost::system::error_code;
 
 class Connection;
 
+// What one body holds of HttpOptions::max_body_bytes_total. It may outlive the server.
+class BodyShare {
+ public:
+  explicit BodyShare(std::shared_ptr<std::atomic<size_t>> total) : total_(std::move(total)) {}
+  ~BodyShare() { total_->fetch_sub(bytes_); }
+  BodyShare(const BodyShare&) = delete;
+  BodyShare& operator=(const BodyShare&) = delete;
+  // False if all bodies together would hold more than `limit`.
+  bool grow_to(size_t bytes, size_t limit);
+
+ private:
+  std::shared_ptr<std::atomic<size_t>> total_;
+  size_t bytes_ = 0;
+};
+
 // What all connections share. It outlives them: HttpServer::stop() waits until the last one is
 // gone.
 struct Core {
@@ -51,6 +67,7 @@ struct Core {
   asio::io_context io;
   asio::thread_pool workers{
       1};  // offloaded work: one at a time, so large bodies cannot take the machine
+  std::shared_ptr<std::atomic<size_t>> body_bytes = std::make_shared<std::atomic<size_t>>(0);
 
   std::mutex mutex;
   bool stopping = false;  // guarded by mutex
@@ -66,6 +83,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   // False if the server is stopping or has as many connections as it may: then this one is dropped.
+  // The last of them are for probes.
   bool admit();
   void start();
   // Closes at once. On the strand.
@@ -89,7 +107,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void begin_request();
   void read();
   void on_read(error_code error, size_t bytes);
-  void on_peer_closed();
+  void on_peer_closed(error_code error);
+  void ask_half_closed();
+  bool hold_body();
   void parse();
   void on_head();
   void dispatch();
@@ -118,12 +138,15 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   beast::flat_buffer buffer_;      // read, not yet parsed
   bool reading_ = false;
   bool peer_closed_ = false;
+  bool probes_only_ = false;
+  std::shared_ptr<BodyShare> body_share_;  // of the body that is being read
   std::optional<Parser> parser_;
 
   std::shared_ptr<Exchange> exchange_;  // while handling
   bool keep_alive_ = false;
   bool chunked_ = true;       // HTTP/1.1; an HTTP/1.0 stream ends with its connection
   bool head_only_ = false;    // HEAD
+  bool begun_ = false;        // the answer's head is queued
   bool answered_ = false;     // the whole answer is queued
   bool cut_ = false;          // the client reads too slowly: abort() is on its way
   std::string stream_head_;   // not sent yet

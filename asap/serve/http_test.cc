@@ -30,6 +30,8 @@ class HttpTest : public ::testing::Test {
     options.port = 0;
     HttpRouter router;
     router.add("GET", "/hello", [](const auto& exchange) { exchange->reply({200, "hello"}); });
+    router.add("GET", "/probe", [](const auto& exchange) { exchange->reply({200, "alive"}); });
+    router.add_probe("/probe");
     router.add("POST", "/echo", [](const auto& exchange) {
       exchange->reply({200, exchange->request().body, "text/plain"});
     });
@@ -381,9 +383,10 @@ TEST_F(HttpTest, RefusesCompressedBodiesBeforeReadingThem) {
             "as it is");
 }
 
-TEST_F(HttpTest, RefusesConnectionsBeyondTheLimitAtOnce) {
+TEST_F(HttpTest, RefusesConnectionsBeyondTheLimitButProbes) {
   HttpOptions options;
   options.max_connections = 3;
+  options.reserved_connections = 2;
   start(options);
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 3; ++i) {
@@ -391,17 +394,77 @@ TEST_F(HttpTest, RefusesConnectionsBeyondTheLimitAtOnce) {
     clients.back()->send(get("/hello"));
     ASSERT_EQ(clients.back()->receive()->body, "hello");
   }
-  Client fourth(port());
-  const auto refused = fourth.receive();
+  // Past those that the server has not seen going yet: these it refuses without a word.
+  const auto ask = [this](const char* path) {
+    const auto begin = Clock::now();
+    for (;;) {
+      const auto response = fetch(port(), get(path));
+      if ((response && !response->body.empty()) || seconds_since(begin) > 5) return response;
+    }
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ask("/probe?x=1")->body, "alive");
+  const auto refused = ask("/hello");
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->status, 503);
-  EXPECT_TRUE(fourth.closed_within(500));
+  EXPECT_NE(refused->body.find("--max-connections"), std::string::npos);
+  EXPECT_EQ(refused->headers.count("retry-after"), 1u);
+  {
+    Client one(port()), two(port()), three(port());  // say nothing
+    const auto at_once = three.receive();
+    ASSERT_TRUE(at_once);
+    EXPECT_EQ(at_once->status, 503);
+    EXPECT_TRUE(three.closed_within(500));
+    EXPECT_TRUE(one.closed_within(4000));
+    EXPECT_TRUE(two.closed_within(4000));
+  }
   clients.pop_back();  // room again
   const auto begin = Clock::now();
   while (seconds_since(begin) < 5) {
     if (fetch(port(), get("/hello")).value_or(test::Response{}).status == 200) return;
   }
   FAIL() << "no room after a connection closed";
+}
+
+TEST_F(HttpTest, AClientThatOnlySendsNoMoreGetsItsAnswer) {
+  start();
+  Client client(port());
+  client.send(post("/never", "x"));
+  while (!is_kept_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  client.end_sending();
+  const auto interim = client.receive(/*head_only=*/true);
+  ASSERT_TRUE(interim);
+  EXPECT_EQ(interim->status, 100);
+  EXPECT_EQ(disconnects_, 0);
+  ASSERT_TRUE(kept_->post([this] { kept_->reply({200, "late"}); }));
+  const auto response = client.receive();
+  ASSERT_TRUE(response);
+  EXPECT_EQ(response->body, "late");
+  EXPECT_TRUE(client.closed_within(1000));
+}
+
+TEST_F(HttpTest, BodiesTogetherHaveALimit) {
+  HttpOptions options;
+  options.max_body_bytes_total = 100'000;
+  start(options);
+  const auto half = [](int bytes) {  // of a body that is announced larger
+    return fmt::format("POST /echo HTTP/1.1\r\nContent-Length: 99999\r\n\r\n{}",
+                       std::string(static_cast<size_t>(bytes), 'x'));
+  };
+  Client one(port()), two(port());
+  one.send(half(60'000));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  two.send(half(60'000));
+  const auto refused = two.receive();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_NE(refused->body.find("--max-body-mib-total"), std::string::npos);
+  EXPECT_EQ(refused->headers.count("retry-after"), 1u);
+  one.send(std::string(39'999, 'y'));
+  EXPECT_EQ(one.receive()->body.size(), 99'999u);
+  // What was answered holds nothing any more.
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(fetch(port(), post("/echo", std::string(90'000, 'z')))->body.size(), 90'000u);
+  }
 }
 
 }  // namespace

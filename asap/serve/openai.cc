@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <random>
 #include <vector>
@@ -375,10 +376,11 @@ HttpHandler handler(std::shared_ptr<OpenAi> openai, Api api) {
       return begin(openai, exchange, tl::unexpected(api_error(room.error())));
     }
     auto body = std::make_shared<std::string>(std::move(exchange->request().body));
+    auto share = std::move(exchange->request().body_share);  // until the body is parsed
     if (api == Api::completions && body->size() <= kInlineBodyBytes) {
       return begin(openai, exchange, prepare(*openai, api, *body));
     }
-    exchange->offload([openai, api, exchange, body] {
+    exchange->offload([openai, api, exchange, body, share = std::move(share)] {
       auto prepared =
           std::make_shared<tl::expected<Prepared, ApiError>>(prepare(*openai, api, *body));
       exchange->post(
@@ -388,6 +390,23 @@ HttpHandler handler(std::shared_ptr<OpenAi> openai, Api api) {
 }
 
 }  // namespace
+
+std::optional<HttpReply> refuse_by_head(OpenAi& openai, const HttpRequest& head) {
+  if (head.method != "POST") return std::nullopt;
+  if (head.path != "/v1/completions" && head.path != "/v1/chat/completions") return std::nullopt;
+  // The refusal of a head ends the connection: small bodies are read instead.
+  const std::string_view announced = head.header("content-length");
+  size_t bytes = 0;
+  std::from_chars(announced.data(), announced.data() + announced.size(), bytes);
+  if (bytes <= kInlineBodyBytes) return std::nullopt;
+  const Status room = openai.engine.check_room();
+  if (room) return std::nullopt;
+  HttpReply reply = error_reply(api_error(room.error()));
+  openai.metrics.refused(reply.status);
+  const auto context = request_context(head, "", openai.options.queue_timeout, openai.draw());
+  if (context) reply.headers.emplace_back("X-Request-Id", context->id);
+  return reply;
+}
 
 HttpHandler completions_handler(std::shared_ptr<OpenAi> openai) {
   return handler(std::move(openai), Api::completions);

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "asap/chat/chat_template.h"
@@ -45,6 +46,10 @@ class OpenAi {
   const uint64_t base_;
   std::atomic<uint64_t> draws_{0};
 };
+
+// Null, or the refusal of a request whose body is large and still on its way, where there is no
+// room for even the smallest: under overload, bodies that nobody wants are not read.
+std::optional<HttpReply> refuse_by_head(OpenAi& openai, const HttpRequest& head);
 
 HttpHandler completions_handler(std::shared_ptr<OpenAi> openai);
 HttpHandler chat_handler(std::shared_ptr<OpenAi> openai);

@@ -518,6 +518,15 @@ TEST_F(OpenAiTest, AFullServerRefusesBeforeItReadsABody) {
     EXPECT_EQ(response.status, 429);
     EXPECT_EQ(response.headers.at("retry-after"), "7");
   }
+  // A large one by its head: the rest is still on its way.
+  test::Client client(front_->port());
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nContent-Length: 4000000\r\nX-Request-Id: me\r\n\r\n{");
+  const auto refused = client.receive();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(refused->headers.at("x-request-id"), "me");
+  EXPECT_EQ(refused->headers.at("retry-after"), "7");
   EXPECT_EQ(engine_.submitted(), 0);
   engine_.set_full(std::nullopt);
   EXPECT_EQ(complete(R"({"prompt":"x"})").status, 200);

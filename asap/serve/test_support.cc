@@ -54,6 +54,10 @@ Client::~Client() {
   close();
 }
 
+void Client::end_sending() {
+  ::shutdown(socket_, SHUT_WR);
+}
+
 void Client::close() {
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;

@@ -37,6 +37,7 @@ class Client {
   std::optional<Response> receive(bool head_only = false);
   // True if the server closes within the time, whatever it still sends before.
   bool closed_within(int milliseconds);
+  void end_sending();  // and goes on to receive
   void close();
 
  private:

@@ -84,7 +84,8 @@ HttpHandler offloaded(std::shared_ptr<OpenAi> openai,
                       Answer (*answer)(const OpenAi&, std::string_view)) {
   return [openai = std::move(openai), answer](const std::shared_ptr<HttpExchange>& exchange) {
     auto body = std::make_shared<std::string>(std::move(exchange->request().body));
-    exchange->offload([openai, answer, exchange, body] {
+    auto share = std::move(exchange->request().body_share);
+    exchange->offload([openai, answer, exchange, body, share = std::move(share)] {
       auto reply = std::make_shared<HttpReply>(to_reply(answer(*openai, *body)));
       exchange->post([exchange, reply] { exchange->reply(std::move(*reply)); });
     });
