@@ -131,7 +131,8 @@ std::function<int()> add_bench_serve(CLI::App& app) {
   app.add_option("--goodput-ttft-ms", flags->goodput_ttft_ms,
                  "Also report the rate of requests whose first token came within that")
       ->check(between(0.0, 1e7));
-  app.add_option("--output-file", flags->output_file, "JSON with all figures");
+  app.add_option("--output-file", flags->output_file, "JSON with all figures")
+      ->check(writable_file());
   return [flags] {
     const Status status = bench(*flags);
     return status ? 0 : report(status.error());

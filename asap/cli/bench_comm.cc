@@ -323,7 +323,8 @@ std::function<int()> add_bench_comm(CLI::App& app, const Platform& platform) {
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
   app.add_flag("--quick", flags->quick, "Two sizes, 9 rounds; overrides --tokens and --rounds");
-  app.add_option("--output-file", flags->output_file, "JSON with all figures");
+  app.add_option("--output-file", flags->output_file, "JSON with all figures")
+      ->check(writable_file());
   return [flags, &platform] {
     const Status status = bench(*flags, platform);
     return status ? 0 : report(status.error());

@@ -298,7 +298,8 @@ std::function<int()> add_bench_kernels(CLI::App& app, const Platform& platform) 
       ->capture_default_str();
   app.add_flag("--quick", flags->quick,
                "At most 256 tokens; overrides --lengths, --tokens, --batch-tokens");
-  app.add_option("--output-file", flags->output_file, "JSON with all figures");
+  app.add_option("--output-file", flags->output_file, "JSON with all figures")
+      ->check(writable_file());
   return [flags, &platform] {
     const Status status = bench(*flags, platform);
     return status ? 0 : report(status.error());

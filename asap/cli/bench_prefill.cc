@@ -259,7 +259,8 @@ std::function<int()> add_bench_prefill(CLI::App& app, const Platform& platform) 
       ->capture_default_str();
   app.add_flag("--processes", flags->processes,
                "Worker processes of the geometry given; else one process, which needs none");
-  app.add_option("--output-file", flags->output_file, "JSON with all figures");
+  app.add_option("--output-file", flags->output_file, "JSON with all figures")
+      ->check(writable_file());
   return [flags, &platform] {
     if (flags->check_config) return print_config(flags->config);
     const Status status = bench(*flags, platform);

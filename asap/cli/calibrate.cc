@@ -174,7 +174,8 @@ std::function<int()> add_calibrate(CLI::App& app, const Platform& platform) {
       ->capture_default_str();
   app.add_flag("--quick", flags->quick, "At most 128 tokens: for a try");
   app.add_option("--output,-o", flags->output,
-                 "File; default: NAME.toml in ${XDG_CACHE_HOME:-~/.cache}/asap/profiles");
+                 "File; default: NAME.toml in ${XDG_CACHE_HOME:-~/.cache}/asap/profiles")
+      ->check(creatable_path());
   return [flags, &platform] {
     const Status status = run(*flags, platform);
     return status ? 0 : report(status.error());

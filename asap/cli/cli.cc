@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <csignal>
 #include <cstdio>
 #include <vector>
 
@@ -21,7 +22,25 @@ struct Command {
   std::function<int()> action = nullptr;
 };
 
+// The name that stands where a command should be, if it is none; CLI11 would say that one is
+// missing.
+Status check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  std::string names;
+  for (const CLI::App* command : commands) {
+    if (command->get_name() != argv[1]) {
+      names += (names.empty() ? "" : ", ") + command->get_name();
+      continue;
+    }
+    const bool deeper = command->get_require_subcommand_min() > 0;
+    return deeper ? check_command(*command, argc - 1, argv + 1) : Status();
+  }
+  return fail(Code::invalid, "no such command: {}; there are {}", argv[1], names);
+}
+
 int parse_and_run(CLI::App& app, int argc, char** argv, std::vector<Command>& commands) {
+  if (const Status known = check_command(app, argc, argv); !known) return report(known.error());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -37,6 +56,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, std::vector<Command>& co
 }  // namespace
 
 int run_cli(int argc, char** argv, const Platform& platform) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of its write
   spdlog::set_default_logger(spdlog::stderr_color_mt("asap"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   CLI::App app("ASAP: asynchronous, disaggregated prefill for Mixture-of-Experts models");

@@ -9,6 +9,7 @@
 #include "asap/model/safetensors.h"
 #include "asap/model/switches.h"
 #include "asap/model/weight_values.h"
+#include "asap/runtime/memory_plan.h"
 #include "asap/runtime/runner.h"
 
 namespace asap {
@@ -21,12 +22,6 @@ struct InspectFlags {
   bool check_config = false;
   bool list_presets = false;
 };
-
-std::string bytes_text(uint64_t bytes) {
-  if (bytes >= 1'000'000'000) return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
-  if (bytes >= 1'000'000) return fmt::format("{:.2f} MB", static_cast<double>(bytes) / 1e6);
-  return fmt::format("{:.1f} KB", static_cast<double>(bytes) / 1e3);
-}
 
 std::string attention_text(const ModelSpec& s) {
   if (s.attention == AttentionKind::gqa) {
@@ -100,32 +95,56 @@ void print_model(const std::string& name, const ModelSpec& s) {
   print_switches(s);
 }
 
-void print_devices(const EngineConfig& config, const ModelSpec& s) {
-  const DType type = s.stored_dtype == DType::bf16 ? DType::bf16 : DType::f32;
-  const int t = config.tensor_parallel_size;
-  const int e = std::max(1, config.num_moe_ranks);
-  std::printf("  devices at D=%d T=%d E=%d: attention rank %s of weights, expert rank %s\n",
-              config.data_parallel_size, t, e,
-              bytes_text(attention_rank_bytes(s, t, type).total()).c_str(),
-              bytes_text(expert_rank_bytes(s, e, type)).c_str());
+void print_devices(const EngineConfig& config, const ModelSpec& s, const EnginePlan& plan,
+                   const ModelWeights* views) {
+  const Geometry& g = plan.geometry;
+  const MemoryPlan memory = memory_plan(config, s, plan, kept_type(config, s, views));
+  const MachineMemory machine = machine_memory();
+  std::printf("  devices at D=%d T=%d E=%d, weights kept as %s\n    %s\n", g.groups, g.ranks,
+              g.expert_ranks, std::string(dtype_name(memory.weights)).c_str(),
+              memory.text().c_str());
+  std::printf("    together %s; %s has %s, %s of it available\n",
+              bytes_text(memory.total()).c_str(), machine.owner.c_str(),
+              bytes_text(machine.total).c_str(), bytes_text(machine.available).c_str());
 }
 
 // Weights are optional here: a config.json alone can be inspected.
-Status inspect(const InspectFlags& flags) {
-  ASAP_TRY(check_model(flags.config));
-  ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(flags.config)));
-  ASAP_TRY(make_plan(flags.config, spec, static_cast<int>(available_cpus().size())));
-  print_model(source_of(flags.config).name(), spec);
-  print_devices(flags.config, spec);
-  if (!flags.config.preset.empty() || !Checkpoint::exists(flags.config.model)) {
-    std::printf("  weights     none here\n");
-    return {};
-  }
-  ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(flags.config), spec));
+Status print_weights(const OpenWeights& weights) {
   const Checkpoint& checkpoint = weights.checkpoint;
   ASAP_TRY(check_values(checkpoint, weights.views));
   std::printf("  weights     %zu tensors in %zu files, %s\n", checkpoint.tensors().size(),
               checkpoint.files().size(), bytes_text(checkpoint.total_bytes()).c_str());
+  return {};
+}
+
+// Of a folder that is to be served.
+Status print_tokenizer(const EngineConfig& config) {
+  const Result<Tokenizer> tokenizer = Tokenizer::load(config.model);
+  if (tokenizer) {
+    std::printf("  tokenizer   %d tokens\n", tokenizer->vocab_size());
+    return {};
+  }
+  if (tokenizer.error().code != Code::not_found) return tl::unexpected<Error>(tokenizer.error());
+  std::printf("  tokenizer   none here: asap run takes --tokens, asap serve needs one\n");
+  return {};
+}
+
+Status inspect(const InspectFlags& flags) {
+  ASAP_TRY(check_model(flags.config));
+  ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(flags.config)));
+  ASAP_TRY(check_context(flags.config, spec));
+  ASAP_ASSIGN(const EnginePlan plan,
+              make_plan(flags.config, spec, static_cast<int>(available_cpus().size())));
+  print_model(source_of(flags.config).name(), spec);
+  if (!flags.config.preset.empty() || !Checkpoint::exists(flags.config.model)) {
+    print_devices(flags.config, spec, plan, nullptr);
+    std::printf("  weights     none here\n");
+    return {};
+  }
+  ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(flags.config), spec));
+  print_devices(flags.config, spec, plan, &weights.views);
+  ASAP_TRY(print_weights(weights));
+  ASAP_TRY(print_tokenizer(flags.config));
   std::printf("  supported   yes: every tensor has its place\n");
   return {};
 }

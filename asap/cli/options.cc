@@ -1,10 +1,15 @@
 #include "asap/cli/options.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -33,14 +38,17 @@ int report(const Error& error) {
 
 void add_model_flags(CLI::App& app, EngineConfig& config) {
   app.add_option("model,--model", config.model,
-                 "Checkpoint directory: config.json, *.safetensors, tokenizer.json");
+                 "Checkpoint directory: config.json, *.safetensors, tokenizer.json")
+      ->check(not_empty());
   app.add_option("--preset", config.preset,
-                 "In place of MODEL: a built-in configuration (asap inspect --list-presets)");
+                 "In place of MODEL: a built-in configuration (asap inspect --list-presets)")
+      ->check(not_empty());
   app.add_option("--load-format", config.load_format,
                  "auto, safetensors: the checkpoint's weights; dummy: random ones, from the "
                  "configuration alone")
       ->capture_default_str();
   app.add_option("--seed", config.seed, "Of dummy weights, and of the sampler of asap run")
+      ->check(unsigned_number())
       ->capture_default_str();
   app.add_option("--num-hidden-layers", config.num_hidden_layers,
                  "Keep only so many of the model's layers; 0: all");
@@ -57,7 +65,7 @@ void add_scheduling_flags(CLI::App& app, EngineConfig& config) {
       "asap; paper: asap with the paper's settings; in lockstep, to compare with: default (whole "
       "prompts), chunked");
   option("--chunked-prefill-size", config.chunked_prefill_size,
-         "--scheduler chunked: tokens of a group in a step");
+         "--scheduler chunked: tokens of a group in a step; 0: 8192");
   option("--pairing", config.pairing,
          "refill: a free stage gets its next batch at once; paper: stages start together");
   option("--queue-order", config.queue_order, "aged: short prompts first, aging; fcfs");
@@ -101,7 +109,9 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
   };
   option("--data-parallel-size,--dp", config.data_parallel_size, "D: attention groups");
   option("--tensor-parallel-size,--tp", config.tensor_parallel_size, "T: ranks of a group");
-  option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks, "E: devices that hold experts");
+  option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks,
+         "E: devices that hold experts; 0: one, or with --scheduler default and chunked every "
+         "attention device");
   option("--stages", config.stages,
          "R: batches alive in a group at once; 1: no interleaving, 0: as the scheduler has it");
   option("--max-num-batched-tokens", config.max_num_batched_tokens,
@@ -111,7 +121,8 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
   option("--max-model-len", config.max_model_len,
          "Tokens of prompt and output; 0: the model's own limit");
   option("--kv-cache-tokens", config.kv_cache_tokens,
-         "KV cache per group, tokens; 0: room for two of the longest sequences");
+         "KV cache per group, tokens; 0: two of the longest sequences, or two batches for each "
+         "stage if that is more");
   option("--max-num-queued-reqs", config.max_num_queued_reqs,
          "Waiting requests; more are refused with 429");
   option("--max-num-queued-tokens", config.max_num_queued_tokens,
@@ -147,7 +158,8 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
                  "FP8, activations "
                  "rounded to FP8)")
       ->capture_default_str();
-  app.add_option("--trace", trace_file, "Write a Chrome/Perfetto trace to this file at the end");
+  app.add_option("--trace", trace_file, "Write a Chrome/Perfetto trace to this file at the end")
+      ->check(writable_file());
   app.add_flag("--check-config", check_config, "Print topology and window sizes, then exit");
 }
 
@@ -155,10 +167,85 @@ int print_config(const EngineConfig& config) {
   if (const Status status = check_model(config); !status) return report(status.error());
   const auto spec = load_spec(source_of(config));
   if (!spec) return report(spec.error());
+  if (const Status status = check_context(config, *spec); !status) return report(status.error());
   const auto plan = make_plan(config, *spec, static_cast<int>(available_cpus().size()));
   if (!plan) return report(plan.error());
   std::fputs(describe_plan(config, *spec, *plan).c_str(), stdout);
   return 0;
+}
+
+Status check_context(const EngineConfig& config) {
+  ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(config)));
+  return check_context(config, spec);
+}
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return std::string(text.empty() ? "it is empty: give a value or leave it out" : "");
+      },
+      "");
+}
+
+namespace {
+
+// "" or why `path` cannot be written.
+std::string write_problem(const std::string& path) {
+  if (path.empty()) return "the name is empty";
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) return "it is a folder";
+    return access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
+  }
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return std::strerror(errno);
+  close(fd);
+  unlink(path.c_str());
+  return "";
+}
+
+}  // namespace
+
+CLI::Validator writable_file() {
+  return CLI::Validator(
+      [](const std::string& path) {
+        const std::string problem = write_problem(path);
+        return problem.empty() ? problem
+                               : fmt::format(
+                                     "cannot write {}: {}; name a file in a folder that "
+                                     "exists and may be written to",
+                                     path, problem);
+      },
+      "");
+}
+
+CLI::Validator creatable_path() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        std::error_code error;
+        std::filesystem::path there = std::filesystem::absolute(text, error);
+        while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+          there = there.parent_path();
+        }
+        const bool whole = there == std::filesystem::absolute(text, error);
+        const bool may = (whole || std::filesystem::is_directory(there, error)) &&
+                         access(there.c_str(), W_OK) == 0;
+        return may ? std::string()
+                   : fmt::format("cannot write {}: {} does not let me", text, there.string());
+      },
+      "");
+}
+
+CLI::Validator unsigned_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        uint64_t value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [at, error] = std::from_chars(text.data(), end, value);
+        if (error == std::errc() && at == end) return std::string();
+        return fmt::format("{} is not a whole number from 0 to {}", text, UINT64_MAX);
+      },
+      "");
 }
 
 CLI::Validator between(double low, double high) {

@@ -26,6 +26,16 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
 void add_scheduling_flags(CLI::App& app, EngineConfig& config);
 // Whether a model is named at all. Errors: invalid.
 Status check_model(const EngineConfig& config);
+// --max-model-len against the model's own context (runtime/config.h).
+Status check_context(const EngineConfig& config);
+// A text that is not empty.
+CLI::Validator not_empty();
+// A file that can be written: asked before the work whose result it gets. Leaves no new file.
+CLI::Validator writable_file();
+// A file or folder that can be made, with the folders above it that are missing.
+CLI::Validator creatable_path();
+// A whole number from 0 to 2^64 - 1; CLI11 takes the last one for what is beyond.
+CLI::Validator unsigned_number();
 // A number from `low` to `high`; CLI::Range lets "nan" through.
 CLI::Validator between(double low, double high);
 // The model's tokenizer; bytes as tokens for a dummy that has none.

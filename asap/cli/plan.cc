@@ -276,7 +276,8 @@ std::function<int()> add_plan(CLI::App& app) {
       ->expected(0, 1);
   app.add_option("--validate-layers", flags->real.num_hidden_layers,
                  "--validate without MODEL: keep only so many layers");
-  app.add_option("--output-file", flags->output_file, "JSON with all figures");
+  app.add_option("--output-file", flags->output_file, "JSON with all figures")
+      ->check(writable_file());
   return [flags, &app] {
     flags->validate = app.count("--validate") > 0;
     flags->real.quantization = flags->request.shared.quantization;

@@ -58,7 +58,8 @@ std::function<int()> add_reproduce(CLI::App& app) {
   const auto option = [&](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
-  option("--output", flags->output, "Folder for report.html, report.json and the charts");
+  option("--output", flags->output, "Folder for report.html, report.json and the charts")
+      ->check(creatable_path());
   option("--profile", o.profile, "Costs of the machine: a built-in profile or a TOML file");
   option("--second-profile", o.second_profile, "The profile that it is compared with");
   option("--trace", o.workload, "W0, W1, W4 (traces/README.md), or a file");

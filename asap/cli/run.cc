@@ -107,6 +107,7 @@ Result<Answer> answer_of(RunFlags& flags, const Platform& platform,
   std::vector<EngineRequest> requests;
   requests.push_back(std::move(request));
   ASAP_ASSIGN(auto answers, run_requests(*engine, std::move(requests), &interrupted));
+  ASAP_TRY(engine->close());
   return std::move(answers.front());
 }
 
@@ -134,6 +135,7 @@ int run(RunFlags& flags, const Platform& platform) {
     return report({Code::invalid, "--chat needs --prompt \"text\""});
   }
   if (const Status status = check_model(flags.config); !status) return report(status.error());
+  if (const Status status = check_context(flags.config); !status) return report(status.error());
   catch_interrupts();
   const Result<Tokenizer> tokenizer = load_tokenizer(flags.config);
   const Result<Answer> answer = answer_of(flags, platform, tokenizer);
@@ -163,7 +165,8 @@ std::function<int()> add_run(CLI::App& app, const Platform& platform) {
   app.add_flag("--ignore-eos", flags->ignore_eos, "Go on after the end-of-text token");
   app.add_flag("--json", flags->json, "Print one JSON object: token_ids, text, ttft_ms");
   app.add_option("--dump-logits", flags->dump_logits,
-                 "Write the last prompt position's logits, little-endian float32, to this file");
+                 "Write the last prompt position's logits, little-endian float32, to this file")
+      ->check(writable_file());
   return [flags, &platform] { return run(*flags, platform); };
 }
 

@@ -120,10 +120,12 @@ std::function<int()> add_simulate(CLI::App& app) {
   option("--max-waiting", flags->limits.max_waiting,
          "Stop once so many requests wait: beyond capacity; 0: never");
   app.add_option("--trace-file", flags->limits.trace_file,
-                 "Write a Chrome/Perfetto trace in virtual time (--trace is the workload)");
+                 "Write a Chrome/Perfetto trace in virtual time (--trace is the workload)")
+      ->check(writable_file());
   flags->slo.tolerance = 0.02;
   add_slo_flags(app, flags->slo);
-  app.add_option("--output-file", flags->output_file, "JSON with all figures");
+  app.add_option("--output-file", flags->output_file, "JSON with all figures")
+      ->check(writable_file());
   return [flags] {
     const Status status = run(*flags);
     return status ? 0 : report(status.error());

@@ -136,7 +136,9 @@ std::vector<std::string> serve_flags(const EngineConfig& instance, const EngineC
   flag("--num-moe-ranks", instance.num_moe_ranks);
   flag("--stages", instance.stages);
   flag("--max-num-batched-tokens", instance.max_num_batched_tokens);
-  flag("--chunked-prefill-size", instance.chunked_prefill_size);
+  if (instance.chunked_prefill_size > 0) {
+    flag("--chunked-prefill-size", instance.chunked_prefill_size);
+  }
   flag("--max-num-seqs", instance.max_num_seqs);
   flag("--max-model-len", instance.max_model_len);
   flag("--kv-cache-tokens", instance.kv_cache_tokens);

@@ -18,16 +18,19 @@ void add_workload_flags(CLI::App& app, WorkloadFlags& flags) {
   app.add_option("--burstiness", w.burstiness, "Shape of the gamma law of gaps; 1 is Poisson")
       ->check(between(1e-2, 1e3));
   app.add_option("--duration", w.seconds, "Seconds of arrivals")->check(between(0.1, 1e6));
-  app.add_option("--num-prompts", w.max_requests, "At most so many requests; 0: no limit");
+  app.add_option("--num-prompts", w.max_requests, "At most so many requests; 0: no limit")
+      ->check(CLI::Range(0, 1 << 30));
   app.add_option("--row-offset", w.row_offset, "Rows of a trace to skip")
       ->check(CLI::Range(0, 1 << 30));
   app.add_option("--length-divisor", w.length_divisor, "Divides prompt lengths")
       ->check(between(1e-3, 1e6));
   app.add_option("--max-prompt-tokens", w.max_prompt_tokens,
-                 "Longer prompts are left out; 0: no limit");
+                 "Longer prompts are left out; 0: no limit")
+      ->check(CLI::Range(0, 1 << 30));
   app.add_option("--max-tokens", w.output_tokens, "Tokens to generate; 0: as the trace says")
       ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--seed", w.seed, "Seed of arrivals, lengths and prompts");
+  app.add_option("--seed", w.seed, "Seed of arrivals, lengths and prompts")
+      ->check(unsigned_number());
 }
 
 Result<WorkloadSpec> workload_spec(const WorkloadFlags& flags) {

@@ -58,13 +58,31 @@ std::vector<LengthBin> bins_of(const LoadResult& result) {
   return out;
 }
 
+// Messages that differ in numbers alone are one: "4.1 s of work are waiting" comes in many.
+std::string without_numbers(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) out += c;
+    if (digit && out.ends_with("#.")) out.pop_back();  // 4.1 counts as 4
+    if (digit && !out.ends_with('#')) out += '#';
+  }
+  return out;
+}
+
 std::vector<std::string> errors_of(const LoadResult& result) {
-  std::map<std::string, int> count;
+  struct Kind {
+    int count = 0;
+    std::string first;
+  };
+  std::map<std::string, Kind> kinds;
   for (const RequestRecord& r : result.requests) {
-    if (!r.error.empty()) ++count[r.error];
+    if (r.error.empty()) continue;
+    Kind& kind = kinds[without_numbers(r.error)];
+    if (++kind.count == 1) kind.first = r.error;
   }
   std::vector<std::pair<int, std::string>> order;
-  for (const auto& [text, n] : count) order.emplace_back(-n, text);
+  for (const auto& [key, kind] : kinds) order.emplace_back(-kind.count, kind.first);
   std::sort(order.begin(), order.end());
   std::vector<std::string> out;
   for (const auto& [n, text] : order) {

@@ -47,8 +47,15 @@ TEST(Report, UnfinishedRequestsCountWithTheirAge) {
   ASSERT_EQ(report.bins.size(), 1u);
   EXPECT_EQ(report.bins[0].low, 64);
   EXPECT_EQ(report.bins[0].ttft.count, 2u);
+  for (const char* seconds : {"4.1", "12", "0.25"}) {
+    result.requests.push_back(record(6, -1, 6.1, 700, RequestEnd::refused));
+    result.requests.back().error = fmt::format("HTTP 429: {} s of work are waiting", seconds);
+  }
   ASSERT_EQ(report.errors.size(), 1u);
   EXPECT_EQ(report.errors[0], "1 x HTTP 429: full");
+  const auto errors = make_report(result).errors;
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_EQ(errors[0], "3 x HTTP 429: 4.1 s of work are waiting");
   EXPECT_NE(text_of(report).find("1 unfinished"), std::string::npos);
   EXPECT_EQ(json_of(report)["ttft_ms"]["count"], 2);
   EXPECT_EQ(report.parts.count, 0u);
