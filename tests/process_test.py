@@ -69,11 +69,42 @@ def test_synchronous_engines():
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_a_death_ends_a_synchronous_engine():
-    """All groups wait for each other: whoever dies, the server says so and every request ends; it stops on a signal."""
+def test_a_synchronous_engine_starts_again_as_a_whole():
+    """All groups wait for each other: whoever dies, everybody is started again and the requests get what they would have got."""
+    prompts = [[5 + n, 6, 7] * 50 for n in range(4)]
     for scheduler, group in (("default", 1), ("chunked", 0)):
         with Server("--dp", 2, "--scheduler", scheduler) as server:
+            expected = [body["choices"][0]["token_ids"] for _, body in
+                        together([lambda p=p: server.complete(p, 300) for p in prompts])]
             pid = server.pid_of("attention", group=group)
+            results = [None] * 4
+            threads = [threading.Thread(target=lambda n=n: results.__setitem__(n, server.complete(prompts[n], 300, 60)),
+                                        daemon=True) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            wait_for(lambda: server.request("GET", "/load")[1]["server_load"] == 4, 10, "four requests")
+            os.kill(pid, signal.SIGKILL)
+            for thread in threads:
+                thread.join(timeout=60)
+            assert all(r and r[0] == 200 for r in results), results
+            assert [body["choices"][0]["token_ids"] for _, body in results] == expected
+            status = server.request("GET", "/v1/fault_tolerance/status")[1]
+            assert status["state"] == "serving" and status["recoveries"] == 1, status
+            assert f"attention g{group} t0" in status["recent"][0]["who"] and status["requests_rerun"] >= 1, status
+            assert {peer["epoch"] for peer in server.peers()} == {2}, server.peers()
+            pids = [peer["pid"] for peer in server.peers()]
+            threading.Thread(target=lambda: ended(server, [9] * 200), daemon=True).start()
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGTERM)
+            server.stop(signal.SIGTERM, within=3)
+            assert not any(map(is_running, pids)), "workers are left"
+
+
+def test_an_instance_that_does_not_recover_says_so():
+    """Without restarts, or over blocking messages: every request ends with 503 and who died; it stops on a signal."""
+    for flags in (["--scheduler", "default", "--max-restarts", 0], ["--link", "p2p", "--num-moe-ranks", 2]):
+        with Server("--dp", 2, *flags) as server:
+            pid = server.pid_of("attention", group=1)
             results = []
             threads = [threading.Thread(
                 target=lambda: results.append(server.complete([5, 6, 7] * 50, 600, 30)), daemon=True)
@@ -85,20 +116,13 @@ def test_a_death_ends_a_synchronous_engine():
             begin = time.monotonic()
             for thread in threads:
                 thread.join(timeout=max(0.1, begin + 5 - time.monotonic()))
-            assert len(results) == 4, f"{len(results)} of 4 requests ended within 5 s"
-            name = f"attention g{group} t0"
-            assert all(s == 503 and name in b["error"]["message"] for s, b in results), results
-            status, body = server.request("GET", "/ready")
-            assert status == 503 and "in lockstep" in str(body), (status, body)
+            assert len(results) == 4, f"{flags}: {len(results)} of 4 requests ended within 5 s"
+            assert all(s == 503 and "attention g1 t0" in b["error"]["message"] for s, b in results), (flags, results)
+            assert server.request("GET", "/ready")[0] == 503
+            status, body = server.request("GET", "/health")
+            assert status == 503 and body["status"] == "failed" and "attention g1 t0" in body["reason"], body
             assert server.complete([1, 2, 3])[0] == 503
-            states = [p["state"] for p in server.peers() if p["pid"] == pid]
-            assert states == ["retired", "retired"], states
-        with Server("--dp", 2, "--scheduler", scheduler, "--shutdown-timeout", 0.5) as server:
-            pids = [peer["pid"] for peer in server.peers()]
-            threading.Thread(target=lambda: ended(server, [9] * 200), daemon=True).start()
-            time.sleep(0.3)
-            server.stop(signal.SIGTERM, within=3)
-            assert not any(map(is_running, pids)), "workers are left"
+            assert "retired" in {p["state"] for p in server.peers() if p["pid"] == pid}, server.peers()
 
 
 def test_a_stopped_group_does_not_slow_the_other():
@@ -223,6 +247,16 @@ def test_bad_starts_are_clear():
         (["run", TINY, "--tokens", "1", "--max-tokens", "5000"], 2, "1024"),
         (["worker", "--role", "attention", "--group", "0", "--tp-rank", "0"], 2, "asap serve"),
         (["serve", TINY, "--no-such-flag"], 2, "no-such-flag"),
+        (["nope"], 2, "no such command: nope"),
+        (["bench", "nope"], 2, "no such command: nope"),
+        (["run", TINY, "--tokens", "1", "--pairing", "odd"], 2, "one of refill, paper"),
+        (["run", TINY, "--tokens", "1", "--hf-overrides", "{"], 2, '--hf-overrides is "{"'),
+        (["run", TINY, "--tokens", "1", "--chain-prefill", "7"], 2, "--chain-prefill is 7"),
+        (["run", TINY, "--tokens", "1", "--chunked-prefill-size", "64"], 2, "--scheduler chunked"),
+        (["run", TINY, "--tokens", "1", "--seed", "1" * 30], 2, "--seed"),
+        (["simulate", "--num-prompts", "-3"], 2, "--num-prompts"),
+        (["serve", TINY, "--shutdown-timeout", "-1"], 2, "--shutdown-timeout"),
+        (["serve", TINY, "--shutdown-timeout", "1e9"], 2, "0 to 86400"),
     ]
     for arguments, code, words in cases:
         got, out, err = run_asap(*arguments, timeout=30)

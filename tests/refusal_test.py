@@ -6,6 +6,7 @@ import os
 import pathlib
 import resource
 import shutil
+import socket
 import struct
 import subprocess
 import tempfile
@@ -153,6 +154,88 @@ def test_large_files_are_not_read():
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         print(f"  inspect {seconds * 1e3:.0f} ms, largest process {peak / 1024:.0f} MB")
         assert peak < 400 * 1024, peak  # KB
+
+
+def test_too_little_memory_is_said_before_it_is_taken():
+    """A model beyond this machine is refused with sizes and remedies; inspect has the same arithmetic."""
+    model = ["--preset", "deepseek-v3.2", "--load-format", "dummy"]
+    for arguments in (["run", *model, "--tokens", "1"], ["run", *model, "--tokens", "1", "--in-process"],
+                      ["serve", *model, "--port", "0", "--max-model-len", "4096", "--kv-cache-tokens", "8192"]):
+        begin = time.monotonic()
+        done = subprocess.run([ASAP, *arguments], capture_output=True, text=True, timeout=60)
+        line = done.stderr.splitlines()[-1]
+        assert done.returncode == 2 and "not enough memory" in line, done
+        for words in ("expert rank of 1", " GB", "available", "--quantization int8", "KV cache"):
+            assert words in line, (words, line)
+        assert time.monotonic() - begin < 10
+    sizes = {}
+    for kind in ("none", "int8"):
+        done = subprocess.run([ASAP, "inspect", "--preset", "deepseek-v3.2", "-q", kind], capture_output=True, text=True, timeout=60)
+        sizes[kind] = float(done.stdout.split("expert rank of ")[1].split(" GB")[0])
+    assert 0.49 < sizes["int8"] / sizes["none"] < 0.55, sizes
+
+
+def test_an_address_space_that_ends_is_one_error():
+    """Where the plan fits but the system gives no more (ulimit -v), a worker's last word is the start's error: no restarts."""
+    limit = 3 << 29
+    begin = time.monotonic()
+    done = subprocess.run([ASAP, "serve", "--preset", "qwen3-30b-a3b", "--num-hidden-layers", "3", "--load-format", "dummy",
+                           "--max-model-len", "2048", "--port", "0", "--threads-per-device", "1"],
+                          capture_output=True, text=True, timeout=60,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    assert done.returncode == 2, done
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("asap: ") and "no more memory" in last and " GB" in last and "ulimit -v" in last, done.stderr
+    assert "epoch" not in done.stderr and "CHECK" not in done.stderr, done.stderr
+    assert time.monotonic() - begin < 30
+
+
+def test_what_is_wrong_beside_the_model_shows_before_it_is_loaded():
+    with tempfile.TemporaryDirectory() as scratch, socket.create_server(("127.0.0.1", 0)) as taken:
+        nowhere = pathlib.Path(scratch, "no", "such")
+        serve = ["serve", TINY, "--port", "0"]
+        cases = [
+            (["serve", TINY, "--port", taken.getsockname()[1]], 6, "address in use"),
+            ([*serve, "--ssl-certfile", nowhere, "--ssl-keyfile", nowhere], 2, "--ssl-certfile"),
+            ([*serve, "--ssl-certfile", TINY / "config.json", "--ssl-keyfile", TINY / "config.json"], 2, "--ssl-certfile"),
+            ([*serve, "--api-key-file", nowhere], 3, "--api-key-file"),
+            ([*serve, "--trace", nowhere], 2, "--trace"),
+            ([*serve, "--trace", scratch], 2, "it is a folder"),
+            ([*serve, "--port-file", nowhere], 2, "--port-file"),
+            ([*serve, "--max-body-mib", "8", "--max-body-mib-total", "4"], 2, "--max-body-mib-total 4"),
+            ([*serve, "--max-model-len", "2000"], 2, "max_position_embeddings"),
+            ([*serve, "--max-model-len", "1"], 2, "--max-model-len is 1"),
+            ([*serve, "--check-config", "--max-model-len", "2000"], 2, "1024 positions"),
+            ([*serve, "--api-key", ""], 2, "--api-key"),
+            ([*serve, "--preset", ""], 2, "--preset"),
+            (["serve", ""], 2, "it is empty"),
+            (["serve", nowhere], 3, "no such model directory"),
+            (["run", TINY, "--tokens", "1", "--dump-logits", nowhere], 2, "--dump-logits"),
+            (["bench", "serve", "--output-file", nowhere], 2, "--output-file"),
+            (["simulate", "--trace-file", nowhere], 2, "--trace-file"),
+            (["reproduce", "--output", TINY / "config.json" / "x"], 2, "--output"),
+        ]
+        for arguments, code, words in cases:
+            done = subprocess.run([ASAP, *map(str, arguments)], capture_output=True, text=True, timeout=30)
+            assert done.returncode == code and words in done.stderr, (arguments, done)
+            assert "loading" not in done.stderr and "ready after" not in done.stderr, (arguments, done)
+        assert not list(pathlib.Path(scratch).iterdir())
+        for name in ("ASAP_API_KEY", "ASAP_ADMIN_API_KEY"):
+            done = subprocess.run([ASAP, *map(str, serve)], capture_output=True, text=True, timeout=30, env={**os.environ, name: ""})
+            assert done.returncode == 2 and f"{name} is set but empty" in done.stderr, done
+        done = subprocess.run([ASAP, *map(str, serve)], capture_output=True, text=True, timeout=30,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
+        assert done.returncode == 2 and "ulimit -n" in done.stderr, done
+
+
+def test_inspect_reads_the_tokenizer():
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(shutil.copytree(TINY, pathlib.Path(scratch) / "model"))
+        done = subprocess.run([ASAP, "inspect", folder], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0 and "tokenizer   4096 tokens" in done.stdout, done
+        (folder / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}')
+        done = subprocess.run([ASAP, "inspect", folder], capture_output=True, text=True, timeout=30)
+        assert done.returncode in (2, 4) and "tokenizer.json" in done.stderr and "supported   yes" not in done.stdout, done
 
 
 if __name__ == "__main__":

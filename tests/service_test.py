@@ -5,13 +5,15 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import ssl
+import subprocess
 import tempfile
 import time
 
-from support import SOURCE, Server, main, run_asap, together, wait_for
+from support import ASAP, SOURCE, Server, main, run_asap, together, wait_for
 
 TLS = SOURCE / "tests/tls"
 # Kernels that only take their time: a server that is slow in a known way, and needs no cores for it.
@@ -176,6 +178,118 @@ def test_profiles_and_request_logs():
         assert status == 400 and "--trace" in body["error"]["message"]
 
 
+def raw_request(port, body, tail=b""):
+    """A connection that has sent POST /v1/completions."""
+    data = json.dumps(body).encode()
+    client = socket.create_connection(("127.0.0.1", port))
+    client.settimeout(60)
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n" % len(data) + data + tail)
+    return client
+
+
+def read_all(client):
+    data = b""
+    while piece := client.recv(65536):
+        data += piece
+    return data.decode()
+
+
+def test_what_a_shutdown_cuts_off_is_told():
+    """503 where nothing was sent yet, else an error event and the end of the stream."""
+    with Server(*PRICED, "--time-scale", 20, "--shutdown-timeout", 0.5) as server:
+        port_file = pathlib.Path(server.port_file)
+        stream = raw_request(server.port, {"prompt": [7] * 10, "max_tokens": 3000, "stream": True, "ignore_eos": True})
+        first = stream.recv(65536).decode()
+        assert "data: {" in first, first
+        waiting = [raw_request(server.port, {"prompt": [7] * 9000, "max_tokens": 2000, "stream": s}) for s in (False, True)]
+        wait_for(lambda: server.request("GET", "/load")[1]["server_load"] == 3, 10, "three requests")
+        assert port_file.exists()
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        for client in waiting:
+            answer = read_all(client)
+            assert answer.startswith("HTTP/1.1 503"), answer
+            error = json.loads(answer.split("\r\n\r\n", 1)[1])["error"]
+            assert "--shutdown-timeout" in error["message"] and error["type"] == "service_unavailable_error", error
+        rest = first + read_all(stream)
+        assert '"code":503' in rest and rest.rstrip("0\r\n").endswith("data: [DONE]"), rest[-400:]
+        assert server.process.wait(timeout=10) == 0
+        assert 0.4 < time.monotonic() - begin < 6
+        assert not port_file.exists()
+
+
+def test_the_first_burst_is_judged_by_time():
+    """The speed is known before the first request comes."""
+    with Server(*PRICED, "--time-scale", 5, "--max-queued-s", 0.5) as server:
+        results = together([lambda: server.complete([7] * 4000) for _ in range(40)])
+        served = [body for status, body in results if status == 200]
+        refused = [body for status, body in results if status == 429]
+        assert len(served) + len(refused) == 40 and served, results
+        assert len(refused) >= 20, (len(served), len(refused))
+        assert all("--max-queued-s" in body["error"]["message"] for body in refused), refused[0]
+
+
+def test_probes_get_through_where_clients_do_not():
+    with Server("--max-connections", 4) as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+        for path in ("/health", "/ready", "/metrics"):
+            wait_for(lambda p=path: server.request("GET", p)[0] == 200, 5, path)
+        status, body = server.request("GET", "/v1/models")
+        assert status == 503 and "--max-connections" in body["error"]["message"], body
+        for client in idle:
+            client.close()
+        wait_for(lambda: server.request("GET", "/v1/models")[0] == 200, 5, "room again")
+
+
+def test_a_client_that_half_closes_gets_its_answer():
+    with Server() as server:
+        for stream in (False, True):
+            client = raw_request(server.port, {"prompt": [7] * 300, "max_tokens": 40, "stream": stream, "ignore_eos": True})
+            client.shutdown(socket.SHUT_WR)
+            answer = read_all(client)
+            assert "HTTP/1.1 200 OK" in answer and '"finish_reason":"length"' in answer, answer
+
+
+def test_one_model_by_its_name():
+    with Server("--served-model-name", "org/tiny moe") as server:
+        listed = server.request("GET", "/v1/models")[1]["data"][0]
+        for name in ("org/tiny%20moe", "org%2Ftiny%20moe"):
+            assert server.request("GET", f"/v1/models/{name}") == (200, listed)
+        status, body = server.request("GET", "/v1/models/other")
+        assert status == 404 and "other" in body["error"]["message"] and "org/tiny moe" in body["error"]["message"], body
+
+
+def processor_seconds(pid):
+    """User and system time of a process, all threads."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_an_idle_front_rests():
+    with Server("--dp", 2, "--num-moe-ranks", 2) as server:
+        server.complete([1, 2, 3])
+        time.sleep(0.5)
+        begin, used = time.monotonic(), processor_seconds(server.process.pid)
+        time.sleep(3)
+        share = (processor_seconds(server.process.pid) - used) / (time.monotonic() - begin)
+        print(f"  {100 * share:.2f} % of a core")
+        assert share < 0.015, share  # a tick of the clock is a third of a percent here
+
+
+def test_a_trace_that_cannot_be_written_is_an_error():
+    with tempfile.TemporaryDirectory(prefix="asap-trace-") as folder:
+        code, _, err = run_asap("serve", "--trace", pathlib.Path(folder, "nowhere/trace.json"), "--port", 0, timeout=30)
+        assert code == 2 and "--trace" in err and "nowhere" in err, err
+
+        def limited(*arguments):  # no file grows beyond 4 KB
+            done = subprocess.run([ASAP, *map(str, arguments)], capture_output=True, text=True, timeout=60,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+            return done.returncode, done.stderr
+        trace = pathlib.Path(folder, "trace.json")
+        code, err = limited("run", SOURCE / "models/asap-tiny-moe", "--tokens", "1,2,3", "--trace", trace, "--in-process")
+        assert code == 1 and "trace.json" in err and "too large" in err, (code, err)
+
+
 def test_dashboard_alerts_and_documents_name_real_metrics():
     """Every metric that deploy/ and docs/operations.md name is on the page, and every alert has its runbook."""
     with Server("--dp", 2, "--num-moe-ranks", 2) as server:
@@ -191,6 +305,12 @@ def test_dashboard_alerts_and_documents_name_real_metrics():
         used = set(re.findall(r"asap:[a-z]\w+", text)) - {"asap:request_"}
         missing = {metric for metric in used if not {metric, re.sub(r"_(bucket|sum|count)$", "", metric)} & known}
         assert used and not missing, (name, sorted(missing))
+    # And the document names every metric, in full or in braces: `asap:request_{queueing,...}_time_seconds`.
+    spelled = set(re.findall(r"`(?:asap:)?([a-z]\w+)", document))
+    for head, names, tail in re.findall(r"`asap:(\w*){([^}`]+)}(\w*)", document):
+        spelled |= {head + name + tail for name in names.split(",")} | {head}
+    silent = {metric for metric in known if metric.removeprefix("asap:") not in spelled}
+    assert not silent, sorted(silent)
     alerts = re.findall(r"alert: (\w+)", rules)
     assert len(alerts) >= 10
     for alert in alerts:
