@@ -221,10 +221,10 @@ def test_what_a_shutdown_cuts_off_is_told():
 def test_the_first_burst_is_judged_by_time():
     """The speed is known before the first request comes."""
     with Server(*PRICED, "--time-scale", 5, "--max-queued-s", 0.5) as server:
-        results = together([lambda: server.complete([7] * 4000) for _ in range(40)])
+        results = together([lambda: server.complete([7] * 4000) for _ in range(80)])
         served = [body for status, body in results if status == 200]
         refused = [body for status, body in results if status == 429]
-        assert len(served) + len(refused) == 40 and served, results
+        assert len(served) + len(refused) == 80 and served, results
         assert len(refused) >= 20, (len(served), len(refused))
         assert all("--max-queued-s" in body["error"]["message"] for body in refused), refused[0]
 

@@ -24,7 +24,8 @@ class WorkerProcess {
   bool ended();
   bool alive() const { return alive_; }
   pid_t pid() const { return pid_; }  // of the last process
-  // Readable once it has ended, to wait for that; -1: the system has no such thing, or it is reaped.
+  // Readable once it has ended, to wait for that; -1: it is reaped, or the system has no such
+  // thing.
   int end_fd() const { return end_fd_; }
   // "was killed by signal 9 (Killed)", once it has ended.
   const std::string& how() const { return how_; }
