@@ -16,7 +16,8 @@ def test_many_requests_of_all_lengths():
     random.seed(7)
     lengths = [1, 2, 3999, 4000] + [int(4000 ** random.random()) for _ in range(60)]
     prompts = [[2 + (7 * n + i) % 4000 for i in range(length)] for n, length in enumerate(lengths)]
-    with Server("--dp", 2, "--tp", 1, "--num-moe-ranks", 2, "--max-model-len", 4200) as server:
+    longer = ["--max-model-len", 4200, "--hf-overrides", '{"max_position_embeddings": 4200}']  # than the model was made for
+    with Server("--dp", 2, "--tp", 1, "--num-moe-ranks", 2, *longer) as server:
         begin = time.monotonic()
         answers = together([lambda p=p: server.complete(p, max_tokens=2) for p in prompts])
         seconds = time.monotonic() - begin
