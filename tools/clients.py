@@ -53,9 +53,9 @@ except openai.AuthenticationError:
 """
 
 
-def run(command, folder, seconds=300):
+def run(command, folder, seconds=300, **more):
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "OPENAI_API_KEY": "secret", "PYTHONUNBUFFERED": "1",
-           "TOKENIZERS_PARALLELISM": "false"}
+           "TOKENIZERS_PARALLELISM": "false", **more}
     done = subprocess.run([str(part) for part in command], cwd=folder, env=env, capture_output=True, text=True, timeout=seconds)
     if done.returncode != 0:
         raise AssertionError(f"exit {done.returncode}: " + (done.stdout + done.stderr)[-1500:])
@@ -80,11 +80,12 @@ def guidellm(venv, url, folder):
 
 
 def aiperf(venv, url, folder):
-    # It takes an absolute path for a name on the hub; a folder of that name where it runs is found.
+    # It takes an absolute path for a name on the hub; a folder of that name where it runs is found, but not by its
+    # offline mode, which looks into the hub's cache alone.
     pathlib.Path(folder, MODEL.name).symlink_to(MODEL)
     run([venv / "bin/aiperf", "profile", "-m", MODEL.name, "--url", url, "--endpoint-type", "completions", "--streaming",
          "--tokenizer", MODEL.name, "--isl", 64, "--osl", 8, "--request-rate", 5, "--request-count", REQUESTS, "--api-key", "secret",
-         "--extra-inputs", "ignore_eos:true", "--ui", "none"], folder)
+         "--extra-inputs", "ignore_eos:true", "--ui", "none"], folder, HF_HUB_OFFLINE="")
     found = glob.glob(str(pathlib.Path(folder, "artifacts/**/profile_export_aiperf.json")), recursive=True)
     report = json.loads(pathlib.Path(found[0]).read_text())
     assert report["request_count"]["avg"] == REQUESTS, report["request_count"]
