@@ -13,7 +13,7 @@ packages_for() {
     build)
       echo g++ cmake make ninja-build pkg-config python3 xz-utils binutils \
         libexpected-dev nlohmann-json3-dev libcli11-dev libboost-dev libonig-dev libutf8proc-dev \
-        libspdlog-dev libfmt-dev prometheus-cpp-dev libtomlplusplus-dev libssl-dev \
+        libspdlog-dev libfmt-dev prometheus-cpp-dev libtomlplusplus-dev libssl-dev libhwloc-dev \
         libgtest-dev libgmock-dev libbenchmark-dev gnuplot-nox
       ;;
     format) echo clang-format ;;

@@ -157,6 +157,8 @@ std::function<int()> add_bench(CLI::App& app, const Platform& platform) {
       [&](CLI::App& command) { return add_bench_kernels(command, platform); });
   add("prefill", "Whole prompts by length, against the FMA ceiling, and where the time goes",
       [&](CLI::App& command) { return add_bench_prefill(command, platform); });
+  add("load", "How fast a checkpoint becomes packed weights, and how much memory that takes",
+      [&](CLI::App& command) { return add_bench_load(command, platform); });
   add("comm", "Latency of dispatch and combine by tokens, one-sided against blocking messages",
       [&](CLI::App& command) { return add_bench_comm(command, platform); });
   return [all] {

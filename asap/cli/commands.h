@@ -21,6 +21,7 @@ std::function<int()> add_bench(CLI::App& app, const Platform& platform);
 std::function<int()> add_calibrate(CLI::App& app, const Platform& platform);
 std::function<int()> add_bench_comm(CLI::App& app, const Platform& platform);
 std::function<int()> add_bench_kernels(CLI::App& app, const Platform& platform);
+std::function<int()> add_bench_load(CLI::App& app, const Platform& platform);
 std::function<int()> add_bench_prefill(CLI::App& app, const Platform& platform);
 std::function<int()> add_worker(CLI::App& app, const Platform& platform);
 

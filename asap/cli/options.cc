@@ -14,7 +14,7 @@
 #include <fstream>
 
 #include "asap/model/byte_tokenizer.h"
-#include "asap/runtime/runner.h"
+#include "asap/runtime/placement.h"
 
 namespace asap {
 
@@ -132,6 +132,9 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
          "Their work in seconds, at the speed that the instance shows under load, likewise; 0: no "
          "limit");
   option("--threads-per-device", config.threads_per_device, "0: twice an even share of the cores");
+  option("--cpu-bind", config.cpu_bind,
+         "Cores of the devices. auto: on several NUMA nodes each device gets one; nobind; or lists "
+         "for attention ranks, then expert ranks, as in VLLM_CPU_OMP_THREADS_BIND: 0-7|8-15");
   option("--watchdog-timeout", config.watchdog_timeout_s,
          "Seconds without a sign of life after which a worker is killed and started again; longer "
          "than the longest step of a layer");
@@ -168,9 +171,13 @@ int print_config(const EngineConfig& config) {
   const auto spec = load_spec(source_of(config));
   if (!spec) return report(spec.error());
   if (const Status status = check_context(config, *spec); !status) return report(status.error());
-  const auto plan = make_plan(config, *spec, static_cast<int>(available_cpus().size()));
+  const Topology topology = Topology::system();
+  const auto plan = make_plan(config, *spec, topology.cores());
   if (!plan) return report(plan.error());
+  const auto placement = place_devices(config.cpu_bind, topology, plan->geometry);
+  if (!placement) return report(placement.error());
   std::fputs(describe_plan(config, *spec, *plan).c_str(), stdout);
+  std::printf("%s\n", placement->describe(plan->geometry).c_str());
   return 0;
 }
 

@@ -60,7 +60,9 @@ std::byte* Arena::allocate(uint64_t bytes) {
   CHECK(bytes <= kMaxBlock, "a block of {} bytes", bytes);
   bytes = round_up(std::max<uint64_t>(bytes, 1), kAlignment);
   if (chunks_.empty() || bytes > chunks_.back().size - chunk_used_) {
-    const uint64_t size = round_up(std::max(bytes, kChunk), kHugePage);
+    // Growing, so that ends of chunks that no block fits into stay a small part of the whole.
+    const uint64_t grown = std::max(kChunk, used_ / 4);
+    const uint64_t size = round_up(std::max(bytes, grown), kHugePage);
     chunks_.push_back({map_chunk(size), size});
     chunk_used_ = 0;
   }

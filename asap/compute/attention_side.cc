@@ -107,6 +107,15 @@ AttentionLayerWeights load_layer(const ModelSpec& spec, const LayerViews& views,
   return out;
 }
 
+// The pages of what a layer has been packed from.
+void release_layer(const Checkpoint& checkpoint, const LayerViews& v) {
+  for (const TensorView* view : {&v.q, &v.k, &v.v, &v.q_a, &v.q_b, &v.kv_a, &v.kv_b, &v.index_q_b,
+                                 &v.index_k, &v.o, &v.dense.gate, &v.dense.up, &v.dense.down,
+                                 &v.router, &v.shared.gate, &v.shared.up, &v.shared.down}) {
+    if (*view) checkpoint.release(*view);
+  }
+}
+
 void clamp_rows(float* x, int n, int ld, int width, double limit) {
   const auto most = static_cast<float>(limit);
   for (int i = 0; i < n; ++i, x += ld) {
@@ -161,9 +170,11 @@ std::shared_ptr<const AttentionWeights> load_attention_weights(
   out->embed = views.embed;
   out->final_norm = vector_of(views.final_norm);
   out->lm_head = ops.pack(views.lm_head.slice_rows(out->vocab.begin, out->vocab.end), out->arena);
+  checkpoint.release(views.lm_head);
   for (int layer = 0; layer < spec.layers; ++layer) {
     out->layers.push_back(load_layer(spec, views.layers[sz(layer)], spec.moe_layer[sz(layer)] != 0,
                                      rank, ranks, ops, out->arena));
+    release_layer(checkpoint, views.layers[sz(layer)]);
     if (progress) progress(layer + 1);
   }
   return out;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -164,11 +165,10 @@ class OpsCpu final : public Ops {
   // Packs a bias: read(out) fills whole panels.
   template <typename Read>
   static const float* pack_bias(int panels, Arena& arena, const Read& read);
-  template <typename ReadRow>
-  Matrix pack_panels(int n, int k, bool bf16, Arena& arena, const ReadRow& read_row);
-
-  // row_of(r) says where row r < n comes from.
-  Matrix pack_int8(int n, int k, Arena& arena, const std::function<RowOf(int)>& row_of);
+  // Says where row r < n comes from.
+  using RowSource = std::function<RowOf(int)>;
+  Matrix pack_panels(int n, int k, bool bf16, Arena& arena, const RowSource& row_of);
+  Matrix pack_int8(int n, int k, Arena& arena, const RowSource& row_of);
   void reserve_int8(const ModelSpec& spec);
   Int8Buffer int8_buffer(int rows, int width);
   int64_t int8_ld(int k) const;
@@ -239,6 +239,11 @@ class OpsCpu final : public Ops {
   int absorbed_limit_ = 0;
   std::vector<AbsorbedRow> absorbed_rows_;
 };
+
+// Rows of which a panel is made, each `count` words of `word_bytes` (1, 2 or 4), to a panel
+// [count][kPanel] of such words.
+using PanelRows = std::array<const std::byte*, kPanel>;
+void interleave_rows(const PanelRows& rows, int count, int word_bytes, std::byte* panel);
 
 constexpr int64_t round_up(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;

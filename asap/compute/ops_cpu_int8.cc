@@ -34,30 +34,40 @@ OpsCpu::RowView OpsCpu::RowView::from(int row) const {
   return out;
 }
 
-Matrix OpsCpu::pack_int8(int n, int k, Arena& arena, const std::function<RowOf(int)>& row_of) {
+Matrix OpsCpu::pack_int8(int n, int k, Arena& arena, const RowSource& row_of) {
   CHECK(k <= kMaxInt8Cols, "rows of {}, int8 sums take {}", k, kMaxInt8Cols);
   const Int8Form& form = kernels_.int8;
   const int panels = (n + kPanel - 1) / kPanel;
   const int64_t weight_bytes = panel_weight_bytes(form, k);
   const int64_t bytes = weight_bytes + kPanel * static_cast<int64_t>(sizeof(float));
   std::byte* data = arena.allocate(static_cast<uint64_t>(panels * bytes));
-  std::vector<std::vector<float>> scratch(static_cast<size_t>(team_.threads()));
+  const int words = static_cast<int>(round_up(k, form.group)) / form.group;  // of a row
+  const int64_t row_bytes = int64_t{words} * form.group;
+  struct Room {
+    std::vector<std::byte> rows;  // [kPanel, row_bytes], then a row of padding
+    std::vector<float> scratch;
+  };
+  std::vector<Room> rooms(static_cast<size_t>(team_.threads()));
   team_.parallel_for(panels, [&](int index, int thread) {
+    Room& room = rooms[static_cast<size_t>(thread)];
+    room.rows.resize(static_cast<size_t>((kPanel + 1) * row_bytes),
+                     static_cast<std::byte>(form.offset));
     std::byte* panel = data + index * bytes;
     auto* scales = reinterpret_cast<float*>(panel + weight_bytes);
-    std::fill_n(panel, weight_bytes, static_cast<std::byte>(form.offset));
     std::fill_n(scales, kPanel, 0.0f);
-    std::vector<int8_t> q(static_cast<size_t>(k));
+    PanelRows rows;
+    rows.fill(room.rows.data() + kPanel * row_bytes);
     for (int c = 0; c < kPanel && index * kPanel + c < n; ++c) {
       const RowOf from = row_of(index * kPanel + c);
       if (from.view == nullptr) continue;
-      scales[c] =
-          read_int8_row(*from.view, from.row, scratch[static_cast<size_t>(thread)], q.data());
-      for (int i = 0; i < k; ++i) {
-        const int at = (i / form.group * kPanel + c) * form.group + i % form.group;
-        panel[at] = static_cast<std::byte>(q[static_cast<size_t>(i)] + form.offset);
+      std::byte* out = room.rows.data() + c * row_bytes;
+      scales[c] = read_int8_row(*from.view, from.row, room.scratch, reinterpret_cast<int8_t*>(out));
+      for (int i = 0; form.offset != 0 && i < k; ++i) {
+        out[i] = static_cast<std::byte>(static_cast<int>(out[i]) + form.offset);
       }
+      rows[static_cast<size_t>(c)] = out;
     }
+    interleave_rows(rows, words, form.group, panel);
   });
   return {n, k, DType::i8, data, static_cast<uint64_t>(panels * bytes), nullptr};
 }

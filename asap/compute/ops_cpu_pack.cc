@@ -2,6 +2,8 @@
 // fits bf16 (bf16, MXFP4, FP8 with power-of-two scales) becomes that, all others f32. What is
 // marked as int8 is packed in ops_cpu_int8.cc.
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <vector>
 
 #include "asap/base/check.h"
@@ -15,42 +17,76 @@ namespace {
 
 constexpr int kHalf = kPanel / 2;
 
-// rows [columns of the panel][k] to one panel.
-void fill_panel(const float* rows, int k, bool bf16, std::byte* panel) {
-  if (bf16) {
-    auto* out = reinterpret_cast<uint16_t*>(panel);
-    for (int i = 0; i < k; ++i) {
-      for (int c = 0; c < kPanel; ++c) {
-        out[(i / 2 * kPanel + c) * 2 + i % 2] = f32_to_bf16(rows[int64_t{c} * k + i]);
+// Row r of `view` as bfloat16 bits, k of them and a zero if k is odd: where it is stored, or
+// converted into `out`.
+const std::byte* bf16_row(const TensorView& view, int r, std::vector<float>& scratch,
+                          std::byte* out) {
+  if (view.dtype == DType::bf16 && view.step == 1) {
+    const std::byte* at = view.stored_row(r);
+    if (view.cols % 2 == 0) return at;
+    std::memcpy(out, at, static_cast<size_t>(view.cols) * 2);
+    return out;
+  }
+  scratch.resize(static_cast<size_t>(view.cols));
+  view.read_row(r, scratch.data());
+  auto* bits = reinterpret_cast<uint16_t*>(out);
+  for (int i = 0; i < view.cols; ++i) bits[i] = f32_to_bf16(scratch[static_cast<size_t>(i)]);
+  return out;
+}
+
+// A cache line of each row at a time: both sides stay in L1.
+template <typename Word>
+void interleave(const PanelRows& rows, int count, std::byte* panel) {
+  constexpr int kLine = 64 / static_cast<int>(sizeof(Word));
+  for (int begin = 0; begin < count; begin += kLine) {
+    const int end = std::min(count, begin + kLine);
+    for (int c = 0; c < kPanel; ++c) {
+      const std::byte* from = rows[static_cast<size_t>(c)];
+      for (int i = begin; i < end; ++i) {
+        std::memcpy(panel + (int64_t{i} * kPanel + c) * int64_t{sizeof(Word)},
+                    from + i * int64_t{sizeof(Word)}, sizeof(Word));
       }
     }
-    return;
-  }
-  auto* out = reinterpret_cast<float*>(panel);
-  for (int i = 0; i < k; ++i) {
-    for (int c = 0; c < kPanel; ++c) out[i * kPanel + c] = rows[int64_t{c} * k + i];
   }
 }
 
 }  // namespace
 
-// read_row(r, out) gives row r < n, k elements.
-template <typename ReadRow>
-Matrix OpsCpu::pack_panels(int n, int k, bool bf16, Arena& arena, const ReadRow& read_row) {
+void interleave_rows(const PanelRows& rows, int count, int word_bytes, std::byte* panel) {
+  switch (word_bytes) {
+    case 1: return interleave<uint8_t>(rows, count, panel);
+    case 2: return interleave<uint16_t>(rows, count, panel);
+    case 4: return interleave<uint32_t>(rows, count, panel);
+    default: CHECK(false, "words of {} bytes", word_bytes);
+  }
+}
+
+Matrix OpsCpu::pack_panels(int n, int k, bool bf16, Arena& arena, const RowSource& row_of) {
   Matrix w{n, k, bf16 ? DType::bf16 : DType::f32, nullptr, 0, nullptr};
   const int panels = (n + kPanel - 1) / kPanel;
   w.bytes = static_cast<uint64_t>(panels * panel_bytes(w));
   std::byte* data = arena.allocate(w.bytes);
   w.data = data;
-  std::vector<std::vector<float>> buffers(static_cast<size_t>(team_.threads()));
-  team_.parallel_for(panels, [&](int panel, int thread) {
-    std::vector<float>& rows = buffers[static_cast<size_t>(thread)];
-    rows.assign(static_cast<size_t>(kPanel) * static_cast<size_t>(k), 0.0f);
-    const int end = std::min(n, (panel + 1) * kPanel);
-    for (int r = panel * kPanel; r < end; ++r) {
-      read_row(r, rows.data() + int64_t{r - panel * kPanel} * k);
+  const int words = bf16 ? (k + 1) / 2 : k;  // of a row, four bytes each
+  const int64_t row_bytes = int64_t{words} * 4;
+  struct Room {
+    std::vector<std::byte> rows;  // [kPanel, row_bytes], then zeros
+    std::vector<float> scratch;
+  };
+  std::vector<Room> rooms(static_cast<size_t>(team_.threads()));
+  team_.parallel_for(panels, [&](int index, int thread) {
+    Room& room = rooms[static_cast<size_t>(thread)];
+    room.rows.resize(static_cast<size_t>((kPanel + 1) * row_bytes));
+    PanelRows rows;
+    rows.fill(room.rows.data() + kPanel * row_bytes);
+    for (int c = 0; c < kPanel && index * kPanel + c < n; ++c) {
+      const RowOf from = row_of(index * kPanel + c);
+      if (from.view == nullptr) continue;
+      std::byte* out = room.rows.data() + c * row_bytes;
+      if (!bf16) from.view->read_row(from.row, reinterpret_cast<float*>(out));
+      rows[static_cast<size_t>(c)] = bf16 ? bf16_row(*from.view, from.row, room.scratch, out) : out;
     }
-    fill_panel(rows.data(), k, bf16, data + panel * panel_bytes(w));
+    interleave_rows(rows, words, 4, data + index * panel_bytes(w));
   });
   return w;
 }
@@ -65,12 +101,9 @@ const float* OpsCpu::pack_bias(int panels, Arena& arena, const Read& read) {
 }
 
 Matrix OpsCpu::pack(const TensorView& w, const TensorView& bias, Arena& arena) {
-  Matrix out = w.as_int8 ? pack_int8(w.rows, w.cols, arena,
-                                     [&](int r) {
-                                       return RowOf{&w, r};
-                                     })
-                         : pack_panels(w.rows, w.cols, w.fits_bf16(), arena,
-                                       [&](int r, float* row) { w.read_row(r, row); });
+  const auto row_of = [&](int r) { return RowOf{&w, r}; };
+  Matrix out = w.as_int8 ? pack_int8(w.rows, w.cols, arena, row_of)
+                         : pack_panels(w.rows, w.cols, w.fits_bf16(), arena, row_of);
   mark_fp8_rows(w, &out);
   if (bias) {
     CHECK(bias.cols == w.rows, "{}: a bias of {} for {} rows", bias.name, bias.cols, w.rows);
@@ -92,14 +125,10 @@ ExpertMatrix OpsCpu::pack_expert(const FfnViews& ffn, const GluSpec& glu, Arena&
     const int row = r / kPanel * kHalf + r % kHalf;
     return {row >= gate.rows ? nullptr : r % kPanel < kHalf ? &gate : &up, row};
   };
-  const auto read_row = [&](int r, float* out) {
-    const RowOf from = row_of(r);
-    if (from.view != nullptr) from.view->read_row(from.row, out);
-  };
   const bool bf16 = gate.fits_bf16() && up.fits_bf16();
   Matrix gate_up = gate.as_int8 && up.as_int8
                        ? pack_int8(2 * padded, gate.cols, arena, row_of)
-                       : pack_panels(2 * padded, gate.cols, bf16, arena, read_row);
+                       : pack_panels(2 * padded, gate.cols, bf16, arena, row_of);
   gate_up.n = 2 * gate.rows;
   mark_fp8_rows(gate, &gate_up);
   if (ffn.gate_bias) {
@@ -121,11 +150,18 @@ MlaHead OpsCpu::pack_mla_head(const TensorView& kv_b, int nope, int v, Arena& ar
   const TensorView k_up = kv_b.slice_rows(0, nope);
   head.k_up = pack(k_up, arena);
   head.v_up = pack(kv_b.slice_rows(nope, nope + v), arena);
-  const int latent = kv_b.cols;
-  std::vector<float> rows(static_cast<size_t>(nope) * static_cast<size_t>(latent));
-  for (int r = 0; r < nope; ++r) k_up.read_row(r, rows.data() + int64_t{r} * latent);
-  head.q_absorb = pack_panels(latent, nope, kv_b.fits_bf16(), arena, [&](int r, float* out) {
-    for (int c = 0; c < nope; ++c) out[c] = rows[static_cast<size_t>(int64_t{c} * latent + r)];
+  // k_up transposed, whatever its type: through float32.
+  std::vector<float> rows(static_cast<size_t>(nope) * static_cast<size_t>(kv_b.cols));
+  for (int r = 0; r < nope; ++r) k_up.read_row(r, rows.data() + int64_t{r} * kv_b.cols);
+  TensorView absorb;
+  absorb.name = kv_b.name;
+  absorb.rows = nope;
+  absorb.cols = kv_b.cols;
+  absorb.stride = kv_b.cols;
+  absorb.data = reinterpret_cast<const std::byte*>(rows.data());
+  absorb = absorb.transposed();
+  head.q_absorb = pack_panels(absorb.rows, nope, kv_b.fits_bf16(), arena, [&](int r) {
+    return RowOf{&absorb, r};
   });
   return head;
 }

@@ -12,6 +12,7 @@
 #include "asap/model/dummy_weights.h"
 #include "asap/model/json_reader.h"
 #include "asap/model/read_file.h"
+#include "asap/model/tensor.h"
 
 namespace asap {
 
@@ -172,6 +173,30 @@ bool Checkpoint::has(const std::string& name) const {
 
 void Checkpoint::release() const {
   if (dummy_ != nullptr) dummy_->release();
+}
+
+namespace {
+
+// madvise of the pages that hold a view, whole ones.
+void advise(const TensorView& view, int advice) {
+  const auto begin = reinterpret_cast<uintptr_t>(view.data.stored());
+  if (begin == 0) return;
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = begin / page * page;
+  const uintptr_t end = (begin + view.extent_bytes() + page - 1) / page * page;
+  // Advice only: it is no failure if the system does not take it.
+  madvise(reinterpret_cast<void*>(first), end - first, advice);
+}
+
+}  // namespace
+
+void Checkpoint::prefetch(const TensorView& view) const {
+  advise(view, MADV_WILLNEED);
+}
+
+void Checkpoint::release(const TensorView& view) const {
+  release();
+  advise(view, MADV_DONTNEED);
 }
 
 void Checkpoint::read_ahead(bool on) const {

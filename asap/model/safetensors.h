@@ -17,6 +17,8 @@
 
 namespace asap {
 
+struct TensorView;
+
 struct StoredTensor {
   std::string dtype;           // as in the header: "F32", "BF16", "F16", "F8_E4M3", ...
   std::vector<int64_t> shape;  // row-major
@@ -53,6 +55,11 @@ class Checkpoint {
   // Forgets what a dummy has made so far; it is made again if it is read again. Nobody may be
   // reading.
   void release() const;
+  // Of one tensor, for who packs one after another: the system may read it from disk now; and it is
+  // not needed soon, so that a file's pages do not count as this process's memory any more (they
+  // come back if they are read again). A dummy forgets all it has made.
+  void prefetch(const TensorView& view) const;
+  void release(const TensorView& view) const;
   // Whether the system may read ahead of what is touched, as it does by default: megabytes for a
   // byte.
   void read_ahead(bool on) const;

@@ -1,7 +1,10 @@
 #include "asap/model/safetensors.h"
 
+#include <fstream>
 #include <utility>
+#include <vector>
 
+#include "asap/model/tensor.h"
 #include "asap/model/test_support.h"
 
 namespace asap {
@@ -178,6 +181,46 @@ TEST(Checkpoint, BadDirectoriesAndIndexesAreRefused) {
                         "xy"));
   expect_error(with_index(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})"),
                Code::invalid, {"two.safetensors", "tensor a", "another shard"});
+}
+
+// Pages of files that this process maps and has touched.
+int64_t file_pages() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size = 0, resident = 0, shared = 0;
+  in >> size >> resident >> shared;
+  return shared;
+}
+
+// Loading a checkpoint must not take the memory of its files beside that of the packed weights.
+TEST(Checkpoint, ReleasedTensorsTakeNoMemoryAndKeepTheirValues) {
+  constexpr int kRows = 1024;
+  constexpr int kCols = 2048;
+  const std::string data(size_t{2} * kRows * kCols * 2, '\1');
+  const TemporaryDirectory dir;
+  dir.write(
+      "model.safetensors",
+      safetensors(R"({"a":{"dtype":"BF16","shape":[1024,2048],"data_offsets":[0,4194304]},)"
+                  R"("b":{"dtype":"BF16","shape":[1024,2048],"data_offsets":[4194304,8388608]}})",
+                  data));
+  const auto checkpoint = Checkpoint::open(dir.path());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  TensorView view;
+  view.name = "a";
+  view.dtype = DType::bf16;
+  view.rows = kRows;
+  view.cols = kCols;
+  view.stride = kCols;
+  view.data = checkpoint->find("a")->data;
+  const int64_t before = file_pages();
+  std::vector<float> first(kCols), again(kCols);
+  for (int r = kRows - 1; r >= 0; --r) view.read_row(r, first.data());
+  const int64_t touched = file_pages() - before;
+  EXPECT_GE(touched, 1000);  // of 1024; the header's page was there
+  checkpoint->prefetch(view);
+  checkpoint->release(view);
+  EXPECT_LE(file_pages() - before, touched / 8);
+  view.read_row(0, again.data());
+  EXPECT_EQ(first, again);
 }
 
 }  // namespace

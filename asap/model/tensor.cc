@@ -25,14 +25,22 @@ float bf16_to_f32(uint16_t half) {
   return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
 }
 
+// Without a branch: the exponent is moved by a product, which is exact for subnormals too.
 float f16_to_f32(uint16_t half) {
   const uint32_t sign = (half & 0x8000u) << 16;
-  const uint32_t exponent = (half >> 10) & 0x1Fu;
-  const uint32_t mantissa = half & 0x3FFu;
-  if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000u | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float subnormal = static_cast<float>(mantissa) * 0x1.0p-24f;
-  return sign != 0 ? -subnormal : subnormal;
+  const float moved = std::bit_cast<float>((half & 0x7FFFu) << 13) * 0x1.0p112f;
+  const uint32_t special = (half & 0x7C00u) == 0x7C00u ? 0x7F800000u : 0u;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(moved) | special | sign);
+}
+
+// A loop over neighbours is another one, which the compiler turns into vectors.
+template <typename Convert>
+void read_halves(const std::byte* at, int64_t step, int n, const Convert& convert, float* out) {
+  if (step == 1) {
+    for (int i = 0; i < n; ++i) out[i] = convert(load<uint16_t>(at + 2 * int64_t{i}));
+    return;
+  }
+  for (int i = 0; i < n; ++i) out[i] = convert(load<uint16_t>(at + 2 * i * step));
 }
 
 // E4M3FN: bias 7, no infinity, NaN is 0x7F and 0xFF, subnormal step 2^-9.
@@ -169,6 +177,12 @@ float TensorView::row_scale(int r) const {
   return stored_scale(*this, row0 + int64_t{r} * row_step);
 }
 
+const std::byte* TensorView::stored_row(int r) const {
+  CHECK(r >= 0 && r < rows && dtype != DType::mxfp4 && step == 1, "row {} of {} with {} rows", r,
+        name, rows);
+  return data.part(bytes_of(dtype, r * stride), bytes_of(dtype, cols));
+}
+
 void TensorView::read_row(int r, float* out) const {
   CHECK(r >= 0 && r < rows, "row {} of {} with {} rows", r, name, rows);
   // MXFP4 rows begin at column 0 of the stored tensor, whatever the slice.
@@ -184,10 +198,12 @@ void TensorView::read_row(int r, float* out) const {
       for (int i = 0; i < cols; ++i) out[i] = load<float>(at + 4 * i * step);
       return;
     case DType::bf16:
-      for (int i = 0; i < cols; ++i) out[i] = bf16_to_f32(load<uint16_t>(at + 2 * i * step));
+      read_halves(
+          at, step, cols, [](uint16_t half) { return bf16_to_f32(half); }, out);
       return;
     case DType::f16:
-      for (int i = 0; i < cols; ++i) out[i] = f16_to_f32(load<uint16_t>(at + 2 * i * step));
+      read_halves(
+          at, step, cols, [](uint16_t half) { return f16_to_f32(half); }, out);
       return;
     case DType::f8_e4m3: read_f8_row(*this, r, at, out); return;
     case DType::mxfp4: read_mxfp4_row(*this, r, at, out); return;
@@ -199,6 +215,14 @@ void TensorView::read_row(int r, float* out) const {
     }
     case DType::f8_e8m0: CHECK(false, "{} is a table of scales", name);
   }
+}
+
+uint64_t TensorView::extent_bytes() const {
+  if (rows == 0 || cols == 0) return 0;
+  // The address of MXFP4 is that of column 0, and its elements are half bytes.
+  const int64_t first = dtype == DType::mxfp4 ? col0 : 0;
+  const int64_t last = (rows - 1) * stride + (first + cols - 1) * step;
+  return static_cast<uint64_t>(bytes_of(dtype, dtype == DType::mxfp4 ? last + 2 : last + 1));
 }
 
 bool TensorView::fits_bf16() const {

@@ -55,8 +55,12 @@ struct TensorView {
   TensorView every_other_row(int first) const;  // rows first, first + 2, ...
   TensorView transposed() const;                // f32, bf16, f16
   TensorView whole_rows() const;                // as before any slice_cols
+  // Where row r begins, its bytes there. Not of MXFP4, nor of a transposed view.
+  const std::byte* stored_row(int r) const;
   // Row r as float32 (exact for every source type), `cols` elements.
   void read_row(int r, float* out) const;
+  // From the first byte at `data` to the last one of this view.
+  uint64_t extent_bytes() const;
   float row_scale(int r) const;  // int8: multiplier of row r
   // Whether every element is a bfloat16, so that a bfloat16 copy loses nothing. For FP8 that needs
   // multipliers that are powers of two (scale_fmt ue8m0).

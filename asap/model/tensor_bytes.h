@@ -33,6 +33,9 @@ class TensorBytes {
     return lazy_->make(static_cast<uint64_t>(from), static_cast<uint64_t>(count)) + from;
   }
 
+  // Null where bytes are made on demand.
+  const std::byte* stored() const { return at_; }
+
   explicit operator bool() const { return at_ != nullptr || lazy_ != nullptr; }
   friend bool operator==(const TensorBytes& bytes, std::nullptr_t) { return !bytes; }
 

@@ -5,6 +5,7 @@
 
 #include "asap/compute/attention_side.h"
 #include "asap/runtime/expert_rows.h"
+#include "asap/runtime/placement.h"
 #include "asap/runtime/profile.h"
 #include "asap/runtime/profile_transfer.h"
 #include "asap/runtime/scheduling.h"
@@ -20,8 +21,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     chunked_prefill_size, pairing, queue_order, queue_kappa, expert_order, batch_wait_ms,
     partner_wait_ms, exclusive_tokens, max_shared_batch_tokens, chain_prefill, split_lone_tokens,
     length_aware_batching, max_num_queued_reqs, max_num_queued_tokens, max_queued_s,
-    threads_per_device, watchdog_timeout_s, max_restarts, restart_window_s, crash_dir, link,
-    overlap, super_kernel, ops, profile, time_scale, expert_skew, dtype, quantization,
+    threads_per_device, cpu_bind, watchdog_timeout_s, max_restarts, restart_window_s, crash_dir,
+    link, overlap, super_kernel, ops, profile, time_scale, expert_skew, dtype, quantization,
     return_logits, trace, trace_events)
 
 namespace {
@@ -107,6 +108,7 @@ Status check_config(const EngineConfig& config) {
     return fail(Code::invalid, "--time-scale is {}; it must be between 0.01 and 1000",
                 config.time_scale);
   }
+  ASAP_TRY(check_cpu_bind(config.cpu_bind));
   if (config.dtype != "auto" && config.dtype != "bfloat16" && config.dtype != "float32") {
     return fail(Code::invalid, "--dtype is \"{}\"; it must be auto, bfloat16 or float32",
                 config.dtype);

@@ -57,8 +57,9 @@ struct EngineConfig {
   int max_num_queued_reqs = 4096;  // waiting requests; more are refused
   // Their prompt tokens. 0: as 64 of the longest sequences for each group; -1: no limit.
   int max_num_queued_tokens = 0;
-  double max_queued_s = 0;     // their work, in seconds at the measured speed; 0: no limit
-  int threads_per_device = 0;  // 0: 2 · cores / devices, from 1 to all cores
+  double max_queued_s = 0;        // their work, in seconds at the measured speed; 0: no limit
+  int threads_per_device = 0;     // 0: 2 · cores / devices, from 1 to all cores
+  std::string cpu_bind = "auto";  // cores of the devices: "auto", "nobind" or lists (placement.h)
   // A worker that shows no sign of life for so long is killed and started again; so is the group of
   // a batch that takes half as long again.
   int watchdog_timeout_s = 300;

@@ -8,6 +8,9 @@ namespace asap {
 
 namespace {
 
+// Asked for from disk before it is their turn: some ten megabytes each.
+constexpr int kExpertsAhead = 8;
+
 size_t sz(int64_t n) {
   return static_cast<size_t>(n);
 }
@@ -15,6 +18,7 @@ size_t sz(int64_t n) {
 }  // namespace
 
 std::shared_ptr<const ExpertWeights> load_expert_weights(const ModelSpec& spec,
+                                                         const Checkpoint& checkpoint,
                                                          const ModelWeights& views, int rank,
                                                          int ranks, Ops& ops,
                                                          const std::function<void(int)>& progress) {
@@ -25,7 +29,16 @@ std::shared_ptr<const ExpertWeights> load_expert_weights(const ModelSpec& spec,
   for (int layer = 0; layer < spec.layers; ++layer) {
     for (int expert = out->experts.begin; expert < out->experts.end; ++expert, ++entry) {
       if (spec.moe_layer[sz(layer)] == 0) continue;
-      *entry = ops.pack_expert(views.layers[sz(layer)].experts[sz(expert)], spec.glu, out->arena);
+      const std::vector<FfnViews>& experts = views.layers[sz(layer)].experts;
+      if (expert + kExpertsAhead < out->experts.end) {
+        const FfnViews& next = experts[sz(expert + kExpertsAhead)];
+        for (const TensorView* view : {&next.gate, &next.up, &next.down}) {
+          checkpoint.prefetch(*view);
+        }
+      }
+      const FfnViews& ffn = experts[sz(expert)];
+      *entry = ops.pack_expert(ffn, spec.glu, out->arena);
+      for (const TensorView* view : {&ffn.gate, &ffn.up, &ffn.down}) checkpoint.release(*view);
     }
     if (progress) progress(layer + 1);
   }

@@ -20,6 +20,7 @@ struct ExpertWeights {
   ExpertTable table;
 };
 std::shared_ptr<const ExpertWeights> load_expert_weights(const ModelSpec& spec,
+                                                         const Checkpoint& checkpoint,
                                                          const ModelWeights& views, int rank,
                                                          int ranks, Ops& ops,
                                                          const std::function<void(int)>& progress);

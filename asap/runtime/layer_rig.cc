@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "asap/base/check.h"
-#include "asap/runtime/runner.h"
+#include "asap/runtime/placement.h"
 
 namespace asap {
 
@@ -39,8 +39,7 @@ EngineConfig rig_config(const LayerRig::Options& options) {
 Result<std::unique_ptr<LayerRig>> LayerRig::open(const Options& options, const Platform& platform) {
   const EngineConfig config = rig_config(options);
   ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(config)));
-  ASAP_ASSIGN(const EnginePlan plan,
-              make_plan(config, spec, static_cast<int>(available_cpus().size())));
+  ASAP_ASSIGN(const EnginePlan plan, make_plan(config, spec, Topology::system().cores()));
   std::unique_ptr<LayerRig> rig(new LayerRig(options, plan, spec, platform));
   ASAP_TRY(rig->connect(platform));
   ASAP_TRY(rig->load(options));
@@ -91,8 +90,11 @@ Status LayerRig::load(const Options& options) {
   attention_ = std::make_unique<AttentionAgent>(
       g, spec_, 0, 0, std::move(rows), windows_.link().attach(attention_device(g, 0, 0)), tracer);
   const Tracer tracers[] = {{rings_[1], clock_}, {rings_[2], clock_}, {rings_[3], clock_}};
-  auto experts = std::make_unique<ExpertRows>(
-      g, load_expert_weights(spec_, weights.views, 0, g.expert_ranks, *ops_, progress), *ops_);
+  auto experts =
+      std::make_unique<ExpertRows>(g,
+                                   load_expert_weights(spec_, weights.checkpoint, weights.views, 0,
+                                                       g.expert_ranks, *ops_, progress),
+                                   *ops_);
   experts_ =
       std::make_unique<ExpertRank>(g, 0, std::move(experts), windows_.link(), plan_.queue, tracers);
   return {};

@@ -22,8 +22,8 @@ Result<LocalWeights> load_local_weights(const EngineConfig& config, const ModelS
                                                    config.tensor_parallel_size, ops, layer_done));
   }
   for (int e = 0; e < config.num_moe_ranks; ++e) {
-    out.experts.push_back(
-        load_expert_weights(spec, weights.views, e, config.num_moe_ranks, ops, layer_done));
+    out.experts.push_back(load_expert_weights(spec, weights.checkpoint, weights.views, e,
+                                              config.num_moe_ranks, ops, layer_done));
   }
   return out;
 }

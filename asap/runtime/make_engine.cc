@@ -9,6 +9,7 @@
 #include "asap/runtime/clock.h"
 #include "asap/runtime/local_instance.h"
 #include "asap/runtime/memory_plan.h"
+#include "asap/runtime/placement.h"
 #include "asap/runtime/runner.h"
 #include "asap/runtime/scheduler.h"
 #include "asap/runtime/scheduling.h"
@@ -305,7 +306,8 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
   ASAP_ASSIGN(const ModelSpec spec, load_engine_spec(config));
   ASAP_TRY(check_config(config));
   ASAP_ASSIGN(EngineConfig resolved, resolve_scheduling(config));
-  const int cores = static_cast<int>(available_cpus().size());
+  const Topology topology = Topology::system();
+  const int cores = topology.cores();
   if (options.in_process && resolved.threads_per_device == 0) resolved.threads_per_device = cores;
   ASAP_ASSIGN(const EnginePlan plan, make_plan(resolved, spec, cores));
   const bool priced = resolved.ops == "priced";
@@ -326,6 +328,9 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
     ASAP_TRY(engine->load(resolved, spec, options.progress));
     return engine;
   }
+  ASAP_ASSIGN(const Placement placement, place_devices(config.cpu_bind, topology, plan.geometry));
+  spdlog::info("{} cores, {} memory node(s); {}", cores, topology.nodes().size(),
+               placement.describe(plan.geometry));
   ASAP_ASSIGN(auto supervisor,
               Supervisor::start(resolved, plan, platform, options.progress, options.interrupted));
   return std::make_unique<ProcessEngine>(resolved, plan, spec, options, std::move(supervisor));

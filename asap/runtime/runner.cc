@@ -84,12 +84,12 @@ std::vector<int> available_cpus() {
   return cpus;
 }
 
-void pin_thread(std::span<const int> cpus) {
-  if (cpus.empty()) return;
+bool pin_thread(std::span<const int> cpus) {
+  if (cpus.empty()) return true;
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int cpu : cpus) CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+  return pthread_setaffinity_np(pthread_self(), sizeof(set), &set) == 0;
 }
 
 }  // namespace asap

@@ -29,6 +29,7 @@ void run_agents(std::span<Agent* const> agents, Doorbell& bell, const std::atomi
 
 // The cores that this process may use.
 std::vector<int> available_cpus();
-void pin_thread(std::span<const int> cpus);
+// False if the system refused; the thread then runs where it did.
+bool pin_thread(std::span<const int> cpus);
 
 }  // namespace asap

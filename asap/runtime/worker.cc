@@ -18,6 +18,7 @@
 #include "asap/runtime/expert.h"
 #include "asap/runtime/expert_rows.h"
 #include "asap/runtime/memory_plan.h"
+#include "asap/runtime/placement.h"
 #include "asap/runtime/priced.h"
 #include "asap/runtime/runner.h"
 
@@ -48,6 +49,7 @@ struct Device {
   EnginePlan plan;
   ModelSpec spec;
   int index = 0;
+  Placement::Device place;
   std::unique_ptr<Link> link;
   std::unique_ptr<Team> team;
   std::unique_ptr<Ops> ops;                    // null where kernels are priced
@@ -74,9 +76,19 @@ struct Device {
   }
   Tracer tracer(int agent, int device) { return {control->ring(device, agent), &monotonic_now}; }
   Tracer tracer(int agent) { return tracer(agent, index); }
-  // First core of this device, when every agent has one.
+  // Threads of the team: as placed, unless told.
+  int threads() const {
+    return config.threads_per_device == 0 && place.threads > 0 ? place.threads : plan.threads;
+  }
+  // Cores from the `first` one on: where they were named for this device, those for its team and
+  // its leader; where every agent has one, of the machine's; else none, the binding is enough.
   std::vector<int> cpus(int first, int count) const {
-    if (plan.cores_short) return {};
+    if (place.own) {
+      const bool computes = first == 0 || first == first_cpu();
+      if (!computes) return {};
+      return {place.cpus.begin(), count == 1 ? place.cpus.begin() + 1 : place.cpus.end()};
+    }
+    if (plan.cores_short || !place.cpus.empty()) return {};
     const std::vector<int> all = available_cpus();
     std::vector<int> out;
     for (int i = 0; i < count; ++i) {
@@ -126,8 +138,8 @@ void prepare_for_want_of_memory(Device& device) {
 Status open_device(const WorkerRole& role, const Platform& platform, Device* device) {
   ASAP_ASSIGN(device->config, config_from_json(device->control->config_json()));
   ASAP_ASSIGN(device->spec, load_engine_spec(device->config));
-  const int cores = static_cast<int>(available_cpus().size());
-  ASAP_ASSIGN(device->plan, make_plan(device->config, device->spec, cores));
+  const Topology topology = Topology::system();
+  ASAP_ASSIGN(device->plan, make_plan(device->config, device->spec, topology.cores()));
   const Geometry& g = device->control->geometry();
   device->index = role.attention ? attention_device(g, role.group, role.tp_rank)
                                  : expert_device(g, role.moe_rank);
@@ -141,6 +153,13 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
                 device_name(g, device->index), device_name(g, host_device(g, device->index)));
   }
   ASAP_TRY(compare(g, device->plan.geometry, device_name(g, device->index)));
+  // Before it has threads or memory.
+  ASAP_ASSIGN(const Placement placement, place_devices(device->config.cpu_bind, topology, g));
+  device->place = placement.devices[static_cast<size_t>(device->index)];
+  if (!bind_to(device->place)) {
+    return fail(Code::unavailable, "{} cannot be bound to its cores; use --cpu-bind nobind",
+                device_name(g, device->index));
+  }
   std::vector<int> fds;
   for (int i = 0; i < g.devices(); ++i) fds.push_back(kFirstWindowFd + i);
   ASAP_ASSIGN(device->link, platform.make_process_link(device->config.link, g, fds));
@@ -152,8 +171,8 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
     }
     return {};
   }
-  device->team = std::make_unique<Team>(device->plan.threads,
-                                        device->cpus(device->first_cpu(), device->plan.threads),
+  device->team = std::make_unique<Team>(device->threads(),
+                                        device->cpus(device->first_cpu(), device->threads()),
                                         !device->plan.cores_short);
   device->ops = platform.make_ops(device->config.ops, *device->team);
   device->ops->reserve(device->spec, device->plan.limits);
@@ -283,8 +302,8 @@ Result<Shards> load_shards(Device& device, const WorkerRole& role) {
   }
   if (!role.attention || g.lockstep) {
     const int rank = role.attention ? device.index - 1 : role.moe_rank;
-    shards.experts = load_expert_weights(device.spec, weights.views, rank, g.expert_ranks,
-                                         *device.ops, progress_of(device.guest()));
+    shards.experts = load_expert_weights(device.spec, weights.checkpoint, weights.views, rank,
+                                         g.expert_ranks, *device.ops, progress_of(device.guest()));
   }
   return shards;
 }
