@@ -8,7 +8,7 @@ The weights are random, in the shapes of Qwen3-30B-A3B with few layers (tools/en
 engine is started, warmed up, and times one prompt of each length up to the logits of its last token; the FMA loop of
 `asap bench prefill` runs before and after it. Printed are medians of the rounds: tokens per second, and the operations of
 the prompt (as `asap bench prefill` counts them) per second as a share of that loop. An engine has several settings; a
-turn before the rounds times each once, and the fastest stays (--setting ENGINE=SETTING names it). The last column says
+turn before the rounds times each once, and the fastest stays (--setting ENGINE@BITS=SETTING names it). The last column says
 whether engines compute the same model: the cosine of an engine's logits with ours after a prompt of 64 tokens, or where an
 engine has none, whether the most likely token is the same.
 
@@ -63,7 +63,7 @@ def arguments():
     parser.add_argument("--lengths", default="512,2048")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--setting", action="append", default=[], metavar="ENGINE=SETTING", help="repeat for several")
+    parser.add_argument("--setting", action="append", default=[], metavar="ENGINE@BITS=SETTING", help="repeat for several")
     parser.add_argument("--turn-prefix", default="")
     parser.add_argument("--output-file", help="JSON with every single time")
     parser.add_argument("--turn", help=argparse.SUPPRESS)
@@ -144,7 +144,9 @@ def turn(args, engine, setting, lengths, check):
     """One engine, each length once: {"seconds": {length: s}, "fma": operations per second}, and its logits if asked for."""
     out = {"seconds": {}}
     if engine == "asap":
-        run = bench_prefill(args, args.folder / "hf", ",".join(map(str, lengths)), 1, setting.split())
+        layers = json.loads((args.folder / "hf/config.json").read_text())["num_hidden_layers"]  # else one is measured
+        run = bench_prefill(args, args.folder / "hf", ",".join(map(str, lengths)), 1,
+                            ["--num-hidden-layers", str(layers), *setting.split()])
         out["fma"] = 1e9 * run["fma_gflops"]
         out["seconds"] = {row["tokens"]: 1e-3 * row["median_ms"] for row in run["rows"]}
         out["operations"] = {row["tokens"]: 1e6 * row["gflops"] * row["median_ms"] for row in run["rows"]}
@@ -213,7 +215,8 @@ def run_turn(args, what, **order):
 def fastest(args, engine, bits, length):
     """(setting, reason that there is none)."""
     given = dict(pair.split("=", 1) for pair in args.setting)
-    settings = [given[engine]] if engine in given else SETTINGS[engine].get(bits, [])
+    fixed = given.get(f"{engine}@{bits}")
+    settings = SETTINGS[engine].get(bits, []) if fixed is None else [fixed]
     if not settings:
         return None, f"has no kernels for {bits}-bit weights of such a model on CPUs"
     if len(settings) == 1:
