@@ -9,18 +9,18 @@
 namespace asap {
 namespace {
 
-template <bool BF16, GemmMode MODE>
+template <bool BF16>
 void panels(const GemmArgs& g) {
-  if (MODE != GemmMode::accumulate && g.scratch != nullptr && g.rows > kTileRows) {
-    return block_panels<BF16, MODE>(g);
+  if (g.mode != GemmMode::accumulate && g.scratch != nullptr && g.rows > kTileRows) {
+    return block_panels<BF16>(g);
   }
-  constexpr int kColumns = is_glu(MODE) ? kPanel / 2 : kPanel;
+  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;
   const char* w = static_cast<const char*>(g.w);
   const float* bias = g.bias;
-  for (int column = 0; column < g.n; column += kColumns, w += g.panel_bytes) {
+  for (int column = 0; column < g.n; column += columns, w += g.panel_bytes) {
     const int left = g.n - column;
-    const char* ahead = g.prefetch && left > kColumns ? w + g.panel_bytes : nullptr;
-    panel<BF16, MODE>(g, w, ahead, bias, g.y + column, left < kColumns ? left : kColumns);
+    const char* ahead = g.prefetch && left > columns ? w + g.panel_bytes : nullptr;
+    panel<BF16>(g, w, ahead, bias, g.y + column, left < columns ? left : columns);
     if (bias != nullptr) bias += kPanel;
   }
 }
@@ -40,18 +40,7 @@ float fma_loop(int64_t steps) {
 }
 
 void gemm(const GemmArgs& g) {
-  switch (g.mode) {
-    case GemmMode::store:
-      return g.bf16 ? panels<true, GemmMode::store>(g) : panels<false, GemmMode::store>(g);
-    case GemmMode::scale:
-      return g.bf16 ? panels<true, GemmMode::scale>(g) : panels<false, GemmMode::scale>(g);
-    case GemmMode::accumulate: return panels<false, GemmMode::accumulate>(g);
-    case GemmMode::silu:
-      return g.bf16 ? panels<true, GemmMode::silu>(g) : panels<false, GemmMode::silu>(g);
-    case GemmMode::clamped_glu:
-      return g.bf16 ? panels<true, GemmMode::clamped_glu>(g)
-                    : panels<false, GemmMode::clamped_glu>(g);
-  }
+  return g.bf16 ? panels<true>(g) : panels<false>(g);
 }
 
 }  // namespace

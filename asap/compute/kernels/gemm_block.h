@@ -133,7 +133,7 @@ __attribute__((noinline)) void block_tile(const BlockTile& t) {
   } else if constexpr (FROM == From::f32) {
     block_f32<MR>(acc, t);
   } else {
-    multiply_f32<MR, kBlockVectors, false, false>(
+    multiply_f32<MR, kBlockVectors, false>(
         acc, {t.x, t.ldx, t.k, reinterpret_cast<const char*>(t.b), kBlockColumns * 4, nullptr});
   }
 #pragma GCC unroll 16
@@ -159,33 +159,6 @@ struct BlockTiles {
 
 template <From FROM>
 constexpr BlockTiles<FROM> kBlockTiles;
-
-// The epilogue of one panel: its sums [rows][kPanel] to `columns` of y.
-template <GemmMode MODE>
-void finish_panel(const GemmArgs& g, const float* sums, const float* bias, float* y, int columns) {
-  constexpr int kOut = is_glu(MODE) ? kPanel / 2 : kPanel;
-  for (int r = 0; r < g.rows; ++r, sums += kSumsLd, y += g.ldy) {
-#pragma GCC unroll 8
-    for (int c = 0; c < kOut; c += kWidth) {
-      V acc[1][2] = {{load(sums + c), V{}}};
-      if (is_glu(MODE)) acc[0][1] = load(sums + c + kPanel / 2);
-      if (bias != nullptr) {
-        acc[0][0] += load(bias + c);
-        if (is_glu(MODE)) acc[0][1] += load(bias + c + kPanel / 2);
-      }
-      V out = acc[0][0];
-      const Epilogue e{nullptr, nullptr, g.alpha, g.limit};
-      if (is_glu(MODE)) out = activate<MODE>(out, acc[0][1], e);
-      if (MODE == GemmMode::scale) out = out * broadcast(g.scale[r]);
-      const int left = columns - c;
-      if (left >= kWidth) [[likely]] {
-        store(y + c, out);
-      } else if (left > 0) {
-        store_part(y + c, out, left);
-      }
-    }
-  }
-}
 
 // The parts of GemmArgs::scratch.
 struct BlockScratch {
@@ -228,9 +201,9 @@ ASAP_INLINE void block_panel(BlockTile t, int rows, float* sums) {
 }
 
 // Panels [first, first + count) of g, at most kGemmPanels.
-template <bool BF16, GemmMode MODE>
+template <bool BF16>
 void block_group(const GemmArgs& g, const BlockScratch& scratch, int first, int count) {
-  constexpr int kColumns = is_glu(MODE) ? kPanel / 2 : kPanel;
+  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;  // of y, per panel
   constexpr From kFrom = BF16 ? From::bf16 : From::f32;
   const int64_t ldw = BF16 ? kPanel * 4 : g.ldw * 4;  // of a pair, or of a k
   const char* w = static_cast<const char*>(g.w) + first * g.panel_bytes;
@@ -250,27 +223,27 @@ void block_group(const GemmArgs& g, const BlockScratch& scratch, int first, int 
       t.ahead = i + 1 < count ? t.w + g.panel_bytes : w + offset + next;
       block_panel<kFrom>(t, g.rows, scratch.sums + i * kPanel);
       if (k + steps < g.k) continue;
-      const int column = (first + i) * kColumns;
+      const int column = (first + i) * columns;
       const int left = g.n - column;
-      finish_panel<MODE>(g, scratch.sums + i * kPanel,
-                         g.bias == nullptr ? nullptr : g.bias + (first + i) * kPanel, g.y + column,
-                         left < kColumns ? left : kColumns);
+      finish(g, {scratch.sums + i * kPanel, kSumsLd, 0, g.rows,
+                 g.bias == nullptr ? nullptr : g.bias + (first + i) * kPanel, g.y + column,
+                 left < columns ? left : columns});
     }
   }
 }
 
-template <bool BF16, GemmMode MODE>
+template <bool BF16>
 void block_panels(const GemmArgs& g) {
-  constexpr int kColumns = is_glu(MODE) ? kPanel / 2 : kPanel;
+  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;
   BlockScratch scratch;
   scratch.b = g.scratch;
   scratch.x = scratch.b + kGemmWeightFloats;
   scratch.sums = scratch.x + g.rows * kBlockLdx;
-  const int panels = (g.n + kColumns - 1) / kColumns;
+  const int panels = (g.n + columns - 1) / columns;
   const int groups = (panels + kGemmPanels - 1) / kGemmPanels;
   for (int i = 0; i < groups; ++i) {
     const int first = panels * i / groups;
-    block_group<BF16, MODE>(g, scratch, first, panels * (i + 1) / groups - first);
+    block_group<BF16>(g, scratch, first, panels * (i + 1) / groups - first);
   }
 }
 

@@ -87,14 +87,12 @@ struct Int8Tile {
   const char* x;
   int64_t ldx;  // bytes
   int groups;
-  const char* w;      // the tile's first column
-  const char* ahead;  // next panel, or what is near already
-  const float* x_scale;
-  const int32_t* x_sum;
-  const float* w_scale;
+  const char* w;         // the tile's first column
+  const char* ahead;     // next panel, or what is near already
+  const int32_t* x_sum;  // of the tile's rows
 };
 
-template <int MR, int NV, bool GLU>
+template <int MR, int NV>
 ASAP_INLINE void multiply_int8(VI (&sum)[MR][NV], const Int8Tile& t) {
   const char* x = t.x;
   const char* w = t.w;
@@ -105,9 +103,7 @@ ASAP_INLINE void multiply_int8(VI (&sum)[MR][NV], const Int8Tile& t) {
     for (int line = 0; line < kGroupBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
     ahead += kGroupBytes;
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; ++v) {
-      b[v] = int8_weights(w + kInt8Form.group * column_of<NV, GLU>(v));
-    }
+    for (int v = 0; v < NV; ++v) b[v] = int8_weights(w + kInt8Form.group * v * kWidth);
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) {
       const VI a = VI{} + *reinterpret_cast<const Word*>(x + m * t.ldx);
@@ -117,10 +113,9 @@ ASAP_INLINE void multiply_int8(VI (&sum)[MR][NV], const Int8Tile& t) {
   }
 }
 
-template <int MR, int NV, GemmMode MODE>
-__attribute__((noinline)) void int8_tile(const Int8Tile& t, float* y, int64_t ldy, int columns,
-                                         const Epilogue& e) {
-  constexpr bool kGlu = is_glu(MODE);
+// Whole sums of a tile, rows kPanel apart.
+template <int MR, int NV>
+__attribute__((noinline)) void int8_tile(const Int8Tile& t, int32_t* sums) {
   VI sum[MR][NV];
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) {
@@ -130,73 +125,79 @@ __attribute__((noinline)) void int8_tile(const Int8Tile& t, float* y, int64_t ld
       if (kInt8Form.offset != 0) sum[m][v] -= kInt8Form.offset * t.x_sum[m];
     }
   }
-  multiply_int8<MR, NV, kGlu>(sum, t);
-  V acc[MR][NV];
-#pragma GCC unroll 8
-  for (int v = 0; v < NV; ++v) {
-    const V scale = load(t.w_scale + column_of<NV, kGlu>(v));
+  multiply_int8<MR, NV>(sum, t);
 #pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m) {
-      acc[m][v] = __builtin_convertvector(sum[m][v], V) * (broadcast(t.x_scale[m]) * scale);
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) {
+      *reinterpret_cast<VIm*>(sums + m * kPanel + v * kWidth) = sum[m][v];
     }
   }
-  finish<MR, NV, MODE>(acc, y, ldy, columns, e);
 }
 
-using Int8TileFn = void (*)(const Int8Tile&, float*, int64_t, int, const Epilogue&);
+using Int8TileFn = void (*)(const Int8Tile&, int32_t*);
 
 // Tiles of MR = 1..kTileRows rows.
-template <GemmMode MODE>
 struct Int8Tiles {
   Int8TileFn fn[kTileRows + 1];
   template <int MR>
   constexpr void fill() {
-    fn[MR] = &int8_tile<MR, int8_vectors(MR), MODE>;
+    fn[MR] = &int8_tile<MR, int8_vectors(MR)>;
     if constexpr (MR > 1) fill<MR - 1>();
   }
   constexpr Int8Tiles() : fn{} { fill<kTileRows>(); }
 };
 
-template <GemmMode MODE>
-constexpr Int8Tiles<MODE> kInt8Tiles;
+constexpr Int8Tiles kInt8Tiles;
+
+// Sums of a panel to floats in place, then the epilogue of gemm_tile.h.
+__attribute__((noinline)) void finish_int8(const GemmArgs& g, const Int8Rows& x,
+                                           const float* w_scale, float* sums, const PanelSums& p) {
+  for (int r = 0; r < p.rows; ++r) {
+    float* row = sums + r * p.ld;
+    const V x_scale = broadcast(x.scale[p.row + r]);
+#pragma GCC unroll 8
+    for (int c = 0; c < kPanel; c += kWidth) {
+      const VI sum = *reinterpret_cast<const VIm*>(row + c);
+      store(row + c, __builtin_convertvector(sum, V) * (x_scale * load(w_scale + c)));
+    }
+  }
+  finish(g, p);
+}
 
 // All row tiles of one panel, rows split evenly.
-template <GemmMode MODE>
 void int8_panel(const GemmArgs& g, const Int8Rows& x, const char* w, const char* ahead,
                 const float* bias, float* y, int columns) {
   const int groups = (g.k + kInt8Form.group - 1) / kInt8Form.group;
   const auto* w_scale = reinterpret_cast<const float*>(w + int64_t{groups} * kGroupBytes);
   const int tiles = (g.rows + kTileRows - 1) / kTileRows;
+  float sums[kTileRows * kPanel];
   for (int i = 0; i < tiles; ++i) {
     const int row = g.rows * i / tiles;
     const int rows = g.rows * (i + 1) / tiles - row;
-    const int step = int8_vectors(rows) * kWidth / (is_glu(MODE) ? 2 : 1);  // columns of y per tile
-    for (int column = 0; column < columns; column += step) {
+    const int step = int8_vectors(rows) * kWidth;
+    for (int column = 0; column < kPanel; column += step) {
       const bool prefetch = ahead != nullptr && i == 0 && column == 0;
       const Int8Tile t{static_cast<const char*>(x.q) + row * x.ld,
                        x.ld,
                        groups,
                        w + column * kInt8Form.group,
                        prefetch ? ahead : w,
-                       x.scale + row,
-                       x.sum + row,
-                       w_scale + column};
-      const Epilogue e{g.scale == nullptr ? nullptr : g.scale + row,
-                       bias == nullptr ? nullptr : bias + column, g.alpha, g.limit};
-      kInt8Tiles<MODE>.fn[rows](t, y + row * g.ldy + column, g.ldy, columns - column, e);
+                       x.sum + row};
+      kInt8Tiles.fn[rows](t, reinterpret_cast<int32_t*>(sums) + column);
     }
+    finish_int8(g, x, w_scale, sums, {sums, kPanel, row, rows, bias, y, columns});
   }
 }
 
-template <GemmMode MODE>
 void int8_panels(const GemmArgs& g, const Int8Rows& x) {
-  constexpr int kColumns = is_glu(MODE) ? kPanel / 2 : kPanel;
+  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;
   const char* w = static_cast<const char*>(g.w);
   const float* bias = g.bias;
-  for (int column = 0; column < g.n; column += kColumns, w += g.panel_bytes) {
+  for (int column = 0; column < g.n; column += columns, w += g.panel_bytes) {
     const int left = g.n - column;
-    const char* ahead = g.prefetch && left > kColumns ? w + g.panel_bytes : nullptr;
-    int8_panel<MODE>(g, x, w, ahead, bias, g.y + column, left < kColumns ? left : kColumns);
+    const char* ahead = g.prefetch && left > columns ? w + g.panel_bytes : nullptr;
+    int8_panel(g, x, w, ahead, bias, g.y + column, left < columns ? left : columns);
     if (bias != nullptr) bias += kPanel;
   }
 }

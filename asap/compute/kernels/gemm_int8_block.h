@@ -105,22 +105,6 @@ struct Int8BlockTiles {
 template <bool STORED>
 constexpr Int8BlockTiles<STORED> kInt8BlockTiles;
 
-// Sums of one panel to floats in place, then the epilogue of gemm_block.h.
-template <GemmMode MODE>
-void finish_int8_panel(const GemmArgs& g, const Int8Rows& x, const float* w_scale, float* sums,
-                       const float* bias, float* y, int columns) {
-  for (int r = 0; r < g.rows; ++r) {
-    float* row = sums + r * kSumsLd;
-    const V x_scale = broadcast(x.scale[r]);
-#pragma GCC unroll 8
-    for (int c = 0; c < kPanel; c += kWidth) {
-      const VI sum = *reinterpret_cast<const VIm*>(row + c);
-      store(row + c, __builtin_convertvector(sum, V) * (x_scale * load(w_scale + c)));
-    }
-  }
-  finish_panel<MODE>(g, sums, bias, y, columns);
-}
-
 // All tiles of one panel and one block of k; t.w and t.ahead: the panel's, and the next one's.
 ASAP_INLINE void int8_block_panel(Int8BlockTile t, const Int8Rows& x, int rows, int first_group,
                                   int32_t* sums) {
@@ -146,9 +130,8 @@ ASAP_INLINE void int8_block_panel(Int8BlockTile t, const Int8Rows& x, int rows, 
 }
 
 // Panels [first, first + count) of g, at most kGemmPanels.
-template <GemmMode MODE>
 void int8_block_group(const GemmArgs& g, const Int8Rows& x, int first, int count) {
-  constexpr int kColumns = is_glu(MODE) ? kPanel / 2 : kPanel;
+  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;  // of y, per panel
   const int groups = (g.k + kInt8Form.group - 1) / kInt8Form.group;
   const char* w = static_cast<const char*>(g.w) + first * g.panel_bytes;
   float* sums = g.scratch + kGemmWeightFloats;
@@ -168,42 +151,32 @@ void int8_block_group(const GemmArgs& g, const Int8Rows& x, int first, int count
       if (group + t.groups < groups) continue;
       const auto* w_scale =
           reinterpret_cast<const float*>(w + i * g.panel_bytes + int64_t{groups} * kGroupBytes);
-      const int column = (first + i) * kColumns;
+      const int column = (first + i) * columns;
       const int left = g.n - column;
-      finish_int8_panel<MODE>(g, x, w_scale, panel_sums,
-                              g.bias == nullptr ? nullptr : g.bias + (first + i) * kPanel,
-                              g.y + column, left < kColumns ? left : kColumns);
+      finish_int8(g, x, w_scale, panel_sums,
+                  {panel_sums, kSumsLd, 0, g.rows,
+                   g.bias == nullptr ? nullptr : g.bias + (first + i) * kPanel, g.y + column,
+                   left < columns ? left : columns});
     }
   }
 }
 
-template <GemmMode MODE>
 void int8_block_panels(const GemmArgs& g, const Int8Rows& x) {
-  constexpr int kColumns = is_glu(MODE) ? kPanel / 2 : kPanel;
-  const int panels = (g.n + kColumns - 1) / kColumns;
+  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;
+  const int panels = (g.n + columns - 1) / columns;
   const int groups = (panels + kGemmPanels - 1) / kGemmPanels;
   for (int i = 0; i < groups; ++i) {
     const int first = panels * i / groups;
-    int8_block_group<MODE>(g, x, first, panels * (i + 1) / groups - first);
-  }
-}
-
-template <GemmMode MODE>
-void int8_multiply(const GemmArgs& g, const Int8Rows& x) {
-  if (g.scratch != nullptr && g.rows > kTileRows) {
-    int8_block_panels<MODE>(g, x);
-  } else {
-    int8_panels<MODE>(g, x);
+    int8_block_group(g, x, first, panels * (i + 1) / groups - first);
   }
 }
 
 void gemm_int8(const GemmArgs& g, const Int8Rows& x) {
-  switch (g.mode) {
-    case GemmMode::store: return int8_multiply<GemmMode::store>(g, x);
-    case GemmMode::scale: return int8_multiply<GemmMode::scale>(g, x);
-    case GemmMode::silu: return int8_multiply<GemmMode::silu>(g, x);
-    case GemmMode::clamped_glu: return int8_multiply<GemmMode::clamped_glu>(g, x);
-    case GemmMode::accumulate: __builtin_trap();  // attention's; it has no int8 form
+  if (g.mode == GemmMode::accumulate) __builtin_trap();  // attention's; it has no int8 form
+  if (g.scratch != nullptr && g.rows > kTileRows) {
+    int8_block_panels(g, x);
+  } else {
+    int8_panels(g, x);
   }
 }
 

@@ -26,20 +26,6 @@ constexpr int kWideRows = kWidth == 8 ? 2 : 0;
 // than two of AVX-512, and the compiler spills.
 constexpr int kUnroll = kWidth == 16 ? 2 : 4;
 
-// Columns where vector v of a tile starts, relative to the tile's column. A silu tile is half gate,
-// half up.
-template <int NV, bool SILU>
-constexpr int column_of(int v) {
-  return SILU ? (v % (NV / 2)) * kWidth + (v / (NV / 2)) * (kPanel / 2) : v * kWidth;
-}
-
-// What happens to finished sums.
-struct Epilogue {
-  const float* scale;  // of the tile's rows
-  const float* bias;   // of the tile's columns, or null
-  float alpha, limit;
-};
-
 constexpr bool is_glu(GemmMode mode) {
   return mode == GemmMode::silu || mode == GemmMode::clamped_glu;
 }
@@ -90,19 +76,18 @@ ASAP_INLINE const char* prefetch_row(const char* ahead) {
 }
 
 // One k of bf16 weights, even or odd.
-template <int MR, int NV, bool SILU>
+template <int MR, int NV>
 ASAP_INLINE void step_even(V (&acc)[MR][NV], const float* x, int64_t ldx, const char* w) {
-  step<MR, NV>(acc, x, ldx,
-               [&](int v) ASAP_INLINE_LAMBDA { return even_at(w + 4 * column_of<NV, SILU>(v)); });
+  step<MR, NV>(acc, x, ldx, [&](int v) ASAP_INLINE_LAMBDA { return even_at(w + 4 * kWidth * v); });
 }
-template <int MR, int NV, bool SILU>
+template <int MR, int NV>
 ASAP_INLINE void step_pair(V (&acc)[MR][NV], const float* x, int64_t ldx, const char* w) {
-  step_even<MR, NV, SILU>(acc, x, ldx, w);
+  step_even<MR, NV>(acc, x, ldx, w);
   step<MR, NV>(acc, x + 1, ldx,
-               [&](int v) ASAP_INLINE_LAMBDA { return odd_at(w + 4 * column_of<NV, SILU>(v)); });
+               [&](int v) ASAP_INLINE_LAMBDA { return odd_at(w + 4 * kWidth * v); });
 }
 
-template <int MR, int NV, bool SILU, bool PF>
+template <int MR, int NV, bool PF>
 ASAP_INLINE void multiply_bf16(V (&acc)[MR][NV], const TileArgs& t) {
   const float* x = t.x;
   const char* w = t.w;
@@ -112,25 +97,25 @@ ASAP_INLINE void multiply_bf16(V (&acc)[MR][NV], const TileArgs& t) {
 #pragma GCC unroll 4
     for (int u = 0; u < kUnroll; u += 2, x += 2, w += t.ldw) {
       if (PF) ahead = prefetch_row<NV>(ahead);
-      step_pair<MR, NV, SILU>(acc, x, t.ldx, w);
+      step_pair<MR, NV>(acc, x, t.ldx, w);
     }
   }
   for (; k + 1 < t.k; k += 2, x += 2, w += t.ldw) {
     if (PF) ahead = prefetch_row<NV>(ahead);
-    step_pair<MR, NV, SILU>(acc, x, t.ldx, w);
+    step_pair<MR, NV>(acc, x, t.ldx, w);
   }
-  if (t.k % 2 != 0) step_even<MR, NV, SILU>(acc, x, t.ldx, w);
+  if (t.k % 2 != 0) step_even<MR, NV>(acc, x, t.ldx, w);
 }
 
 // One k of float32 weights.
-template <int MR, int NV, bool SILU>
+template <int MR, int NV>
 ASAP_INLINE void step_f32(V (&acc)[MR][NV], const float* x, int64_t ldx, const char* w) {
   step<MR, NV>(acc, x, ldx, [&](int v) ASAP_INLINE_LAMBDA {
-    return load(reinterpret_cast<const float*>(w + 4 * column_of<NV, SILU>(v)));
+    return load(reinterpret_cast<const float*>(w + 4 * kWidth * v));
   });
 }
 
-template <int MR, int NV, bool SILU, bool PF>
+template <int MR, int NV, bool PF>
 ASAP_INLINE void multiply_f32(V (&acc)[MR][NV], const TileArgs& t) {
   const float* x = t.x;
   const char* w = t.w;
@@ -140,78 +125,96 @@ ASAP_INLINE void multiply_f32(V (&acc)[MR][NV], const TileArgs& t) {
 #pragma GCC unroll 4
     for (int u = 0; u < kUnroll; ++u, ++x, w += t.ldw) {
       if (PF) ahead = prefetch_row<NV>(ahead);
-      step_f32<MR, NV, SILU>(acc, x, t.ldx, w);
+      step_f32<MR, NV>(acc, x, t.ldx, w);
     }
   }
   for (; k < t.k; ++k, ++x, w += t.ldw) {
     if (PF) ahead = prefetch_row<NV>(ahead);
-    step_f32<MR, NV, SILU>(acc, x, t.ldx, w);
+    step_f32<MR, NV>(acc, x, t.ldx, w);
   }
 }
 
 template <GemmMode MODE>
-ASAP_INLINE V activate(V gate, V up, const Epilogue& e) {
+ASAP_INLINE V activate(V gate, V up, const GemmArgs& g) {
   if (MODE == GemmMode::silu) return silu(gate) * up;
-  const V limit = broadcast(e.limit);
-  const V g = min(gate, limit);
+  const V limit = broadcast(g.limit);
+  const V gated = min(gate, limit);
   const V u = max(min(up, limit), V{} - limit);
-  return g * sigmoid(g * broadcast(e.alpha)) * (u + broadcast(1.0f));
+  return gated * sigmoid(gated * broadcast(g.alpha)) * (u + broadcast(1.0f));
 }
 
-// Writes a tile: `columns` of y are wanted, fewer than the tile has at the right edge.
-template <int MR, int NV, GemmMode MODE>
-ASAP_INLINE void finish(V (&acc)[MR][NV], float* y, int64_t ldy, int columns, const Epilogue& e) {
-  constexpr bool kGlu = is_glu(MODE);
-  constexpr int kOut = kGlu ? NV / 2 : NV;
-  if (MODE != GemmMode::accumulate && e.bias != nullptr) {
+// Finished sums of rows [row, row + rows) of a panel, `ld` apart, to `columns` columns of y.
+struct PanelSums {
+  const float* sums;
+  int64_t ld;
+  int row, rows;
+  const float* bias;  // of the panel, or null
+  float* y;           // of row 0
+  int columns;
+};
+
+template <GemmMode MODE>
+void finish_as(const GemmArgs& g, const PanelSums& p) {
+  constexpr int kOut = is_glu(MODE) ? kPanel / 2 : kPanel;
+  const float* sums = p.sums;
+  float* y = p.y + p.row * g.ldy;
+  for (int r = 0; r < p.rows; ++r, sums += p.ld, y += g.ldy) {
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; ++v) {
-      const V bias = load(e.bias + column_of<NV, kGlu>(v));
-#pragma GCC unroll 16
-      for (int m = 0; m < MR; ++m) acc[m][v] += bias;
-    }
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kOut; ++v) {
-      V out = acc[m][v];
-      if (kGlu) out = activate<MODE>(out, acc[m][(v + NV / 2) % NV], e);
-      if (MODE == GemmMode::scale) out = out * broadcast(e.scale[m]);
-      const int left = columns - v * kWidth;
-      float* to = y + m * ldy + v * kWidth;
+    for (int c = 0; c < kOut; c += kWidth) {
+      V out = load(sums + c);
+      if (p.bias != nullptr) out += load(p.bias + c);
+      if (is_glu(MODE)) {
+        V up = load(sums + c + kPanel / 2);
+        if (p.bias != nullptr) up += load(p.bias + c + kPanel / 2);
+        out = activate<MODE>(out, up, g);
+      }
+      if (MODE == GemmMode::scale) out = out * broadcast(g.scale[p.row + r]);
+      const int left = p.columns - c;
       if (left >= kWidth) [[likely]] {
-        store(to, out);
+        store(y + c, out);
       } else if (left > 0) {
-        store_part(to, out, left);
+        store_part(y + c, out, left);
       }
     }
   }
 }
 
-template <int MR, int NV, bool BF16, GemmMode MODE, bool PF>
-__attribute__((noinline)) void tile(const TileArgs& t, float* y, int64_t ldy, int columns,
-                                    const Epilogue& e) {
+// The epilogue of every mode but `accumulate`, which has none.
+__attribute__((noinline)) void finish(const GemmArgs& g, const PanelSums& p) {
+  switch (g.mode) {
+    case GemmMode::store:
+    case GemmMode::accumulate: return finish_as<GemmMode::store>(g, p);
+    case GemmMode::scale: return finish_as<GemmMode::scale>(g, p);
+    case GemmMode::silu: return finish_as<GemmMode::silu>(g, p);
+    case GemmMode::clamped_glu: return finish_as<GemmMode::clamped_glu>(g, p);
+  }
+}
+
+// Whole sums of a tile into y; RESUME: y·scale[row] comes first.
+template <int MR, int NV, bool BF16, bool RESUME>
+__attribute__((noinline)) void tile(const TileArgs& t, float* y, int64_t ldy, const float* scale) {
   V acc[MR][NV];
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) {
       acc[m][v] = V{};
-      if (MODE == GemmMode::accumulate) {
-        acc[m][v] = load(y + m * ldy + v * kWidth) * broadcast(e.scale[m]);
-      }
+      if (RESUME) acc[m][v] = load(y + m * ldy + v * kWidth) * broadcast(scale[m]);
     }
   }
   if constexpr (BF16) {
-    multiply_bf16<MR, NV, is_glu(MODE), PF>(acc, t);
+    multiply_bf16<MR, NV, true>(acc, t);  // stored weights come from memory
   } else {
-    multiply_f32<MR, NV, is_glu(MODE), PF>(acc, t);
+    multiply_f32<MR, NV, false>(acc, t);  // float32 of few rows is attention's, in cache
   }
-  finish<MR, NV, MODE>(acc, y, ldy, columns, e);
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 8
+    for (int v = 0; v < NV; ++v) store(y + m * ldy + v * kWidth, acc[m][v]);
+  }
 }
 
-using TileFn = void (*)(const TileArgs&, float*, int64_t, int, const Epilogue&);
+using TileFn = void (*)(const TileArgs&, float*, int64_t, const float*);
 
 // Vectors per tile of `rows` rows.
 constexpr int tile_vectors(int rows) {
@@ -219,53 +222,57 @@ constexpr int tile_vectors(int rows) {
 }
 
 // Tiles of MR = 1..kTileRows rows.
-template <bool BF16, GemmMode MODE, bool PF>
+template <bool BF16, bool RESUME>
 struct Tiles {
   TileFn fn[kTileRows + 1];
   template <int MR>
   constexpr void fill() {
-    fn[MR] = &tile<MR, tile_vectors(MR), BF16, MODE, PF>;
+    fn[MR] = &tile<MR, tile_vectors(MR), BF16, RESUME>;
     if constexpr (MR > 1) fill<MR - 1>();
   }
   constexpr Tiles() : fn{} { fill<kTileRows>(); }
 };
 
-template <bool BF16, GemmMode MODE, bool PF>
-constexpr Tiles<BF16, MODE, PF> kTiles;
+template <bool BF16, bool RESUME>
+constexpr Tiles<BF16, RESUME> kTiles;
 
 // Tiles of two vectors, whatever the rows: for columns that are packed by tile.
-template <GemmMode MODE, int MR>
+template <bool RESUME, int MR>
 TileFn narrow_tile(int rows) {
   if constexpr (MR > 1) {
-    if (rows < MR) return narrow_tile<MODE, MR - 1>(rows);
+    if (rows < MR) return narrow_tile<RESUME, MR - 1>(rows);
   }
-  return &tile<MR, 2, false, MODE, false>;
+  return &tile<MR, 2, false, RESUME>;
 }
 
-// bf16 weights come from memory, and float32 of few rows is attention's, in cache.
-template <bool BF16, GemmMode MODE>
+template <bool BF16, bool RESUME>
 TileFn tile_of(int rows, int vectors) {
-  constexpr bool kByTile = MODE == GemmMode::store || MODE == GemmMode::accumulate;
-  if constexpr (!BF16 && kByTile && kWideRows > 0) {
-    if (vectors < tile_vectors(rows)) return narrow_tile<MODE, kWideRows>(rows);
+  if constexpr (!BF16 && kWideRows > 0) {
+    if (vectors < tile_vectors(rows)) return narrow_tile<RESUME, kWideRows>(rows);
   }
   (void)vectors;
-  return kTiles<BF16, MODE, BF16>.fn[rows];
+  return kTiles<BF16, RESUME>.fn[rows];
 }
 
 // All row tiles of one panel: rows are split evenly (33 rows are 3 tiles of 11, not 12 + 12 + 9).
-template <bool BF16, GemmMode MODE>
+// A tile writes to y itself if there is nothing else to do with its sums.
+template <bool BF16>
 void panel(const GemmArgs& g, const char* w, const char* ahead, const float* bias, float* y,
            int columns) {
-  constexpr bool kGlu = is_glu(MODE);
+  const bool resume = g.mode == GemmMode::accumulate;
+  const bool plain = resume || (g.mode == GemmMode::store && bias == nullptr);
+  const int wanted = is_glu(g.mode) ? kPanel : columns;  // columns of the panel
   const int tiles = (g.rows + kTileRows - 1) / kTileRows;
+  float sums[kTileRows * kPanel];
   for (int i = 0; i < tiles; ++i) {
     const int row = g.rows * i / tiles;
     const int rows = g.rows * (i + 1) / tiles - row;
     const int vectors = g.tile_floats != 0 ? 2 : tile_vectors(rows);
-    const int step = vectors * kWidth / (kGlu ? 2 : 1);  // columns of y per tile
-    for (int column = 0; column < columns; column += step) {
-      const int pass = column / step;
+    const int step = vectors * kWidth;
+    const bool direct = plain && columns % step == 0;
+    float* to = direct ? y + row * g.ldy : sums;
+    const int64_t ld = direct ? g.ldy : kPanel;
+    for (int column = 0, pass = 0; column < wanted; column += step, ++pass) {
       const bool prefetch = ahead != nullptr && i == 0 && pass < 2;
       const int64_t offset = g.tile_floats != 0 ? pass * g.tile_floats : column;
       const TileArgs t{g.x + row * g.ldx,
@@ -274,10 +281,13 @@ void panel(const GemmArgs& g, const char* w, const char* ahead, const float* bia
                        w + offset * 4,
                        BF16 ? int64_t{kPanel} * 4 : g.ldw * 4,
                        prefetch ? ahead + 64 * pass : w};
-      const Epilogue e{g.scale == nullptr ? nullptr : g.scale + row,
-                       bias == nullptr ? nullptr : bias + column, g.alpha, g.limit};
-      tile_of<BF16, MODE>(rows, vectors)(t, y + row * g.ldy + column, g.ldy, columns - column, e);
+      if (!BF16 && resume) {
+        tile_of<false, true>(rows, vectors)(t, to + column, ld, g.scale + row);
+      } else {
+        tile_of<BF16, false>(rows, vectors)(t, to + column, ld, nullptr);
+      }
     }
+    if (!direct) finish(g, {sums, kPanel, row, rows, bias, y, columns});
   }
 }
 
