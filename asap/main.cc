@@ -6,8 +6,8 @@
 
 int main(int argc, char** argv) {
   asap::Platform platform;
-  platform.make_ops = [](const std::string& name, asap::Team& team) {
-    return name == "ref" ? asap::make_ops_ref() : asap::make_ops_cpu(team);
+  platform.make_ops = [](const std::string& name, const std::string& isa, asap::Team& team) {
+    return name == "ref" ? asap::make_ops_ref() : asap::make_ops_cpu(team, isa);
   };
   platform.make_process_link = [](const std::string& kind, const asap::Geometry& geometry,
                                   const std::vector<int>& fds) {

@@ -8,10 +8,10 @@ import subprocess
 
 from support import ASAP, main
 
-MULTIPLY = re.compile(r"\b(vfmadd231ps|vpmaddwd|vpdpbusd)\b.*%([yz])mm")
+MULTIPLY = re.compile(r"\b(vfmadd231ps|vpmaddwd|vpdpbusd|vdpbf16ps)\b.*%([yz])mm")
 STACK = re.compile(r"\bv\w+\b.*\(%r[sb]p[,)].*%[yz]mm|\bv\w+\b.*%[yz]mm.*\(%r[sb]p[,)]")
 JUMP = re.compile(r"\bj(?!mp)\w+\s+([0-9a-f]+)\b")
-KERNEL = re.compile(r"::(tile|int8_tile|block_tile|int8_block_tile|fma_loop)[<(]")
+KERNEL = re.compile(r"::(tile|int8_tile|block_tile|int8_block_tile|dot_tile|fma_loop)[<(]")
 
 
 def functions(text):

@@ -273,7 +273,8 @@ Status bench(KernelFlags flags, const Platform& platform) {
   out.update(bench.report(rig->spec()));
   if (flags.config.ops != "ref") {
     const bool int8 = flags.config.quantization == "int8";
-    const auto ops = platform.make_ops(flags.config.ops, rig->team());
+    const auto ops =
+        platform.make_ops(flags.config.ops, std::string(rig->ops().isa()), rig->team());
     out["gemm"] = gemm_table(*ops, ceiling, {flags.rounds, flags.quick, int8, options.clock});
   }
   return write_figures(flags.output_file, out);

@@ -208,13 +208,14 @@ Result<Json> bench_processes(PrefillFlags& flags, std::span<const int> lengths,
   flags.config.max_model_len = std::max(flags.config.max_model_len, lengths.back() + 1);
   ASAP_TRY(check_config(flags.config));
   ASAP_ASSIGN(const ModelSpec spec, load_engine_spec(flags.config));
+  ASAP_TRY(resolve_isa(spec, &flags.config));
   EngineOptions options;
   options.trace_file = flags.trace_file;
   options.interrupted = &interrupted;
   flags.config.trace = !flags.trace_file.empty();
   ASAP_ASSIGN(const auto engine, make_engine(flags.config, platform, options));
   Team team(static_cast<int>(available_cpus().size()));
-  const auto ops = platform.make_ops("cpu", team);
+  const auto ops = platform.make_ops("cpu", flags.config.isa, team);
   FmaCeiling ceiling(team, ops->isa(), &monotonic_now);
   const EngineConfig& c = flags.config;
   Json out = header(flags, ops->isa(), team.threads(),

@@ -101,6 +101,14 @@ void add_scheduling_flags(CLI::App& app, EngineConfig& config) {
   off("--no-super-kernel", config.super_kernel, "A kernel call per expert instead of one per item");
 }
 
+void add_isa_flag(CLI::App& app, EngineConfig& config) {
+  app.add_option(
+         "--isa", config.isa,
+         "Kernels of --ops cpu: auto; measure (also avx512bf16 if it is fast here); scalar, "
+         "avx2, avx512, avx512vnni, avx512bf16, amx. Results differ in rounding")
+      ->capture_default_str();
+}
+
 void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
                       bool& check_config) {
   add_model_flags(app, config);
@@ -149,6 +157,7 @@ void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_fi
                  "Kernels: cpu; ref (scalar oracle, float32 throughout); priced (none, only the "
                  "time that --profile says)")
       ->capture_default_str();
+  add_isa_flag(app, config);
   app.add_option("--profile", config.profile,
                  "Cost profile, for the scheduler and --ops priced: a built-in's name or a file");
   app.add_option("--time-scale", config.time_scale, "--ops priced: slow down so many times")

@@ -22,6 +22,8 @@ void add_model_flags(CLI::App& app, EngineConfig& config);
 // The model, and geometry, limits and kernels of an instance.
 void add_engine_flags(CLI::App& app, EngineConfig& config, std::string& trace_file,
                       bool& check_config);
+// --isa, beside --ops.
+void add_isa_flag(CLI::App& app, EngineConfig& config);
 // --scheduler and the flags of its single mechanisms.
 void add_scheduling_flags(CLI::App& app, EngineConfig& config);
 // Whether a model is named at all. Errors: invalid.

@@ -21,6 +21,7 @@ void add_rig_flags(CLI::App& app, EngineConfig& config) {
       ->capture_default_str();
   app.add_option("--ops", config.ops, "Kernels: cpu, or ref (the scalar oracle)")
       ->capture_default_str();
+  add_isa_flag(app, config);
   app.add_option("--dtype", config.dtype, "Activations: auto, bfloat16, float32")
       ->capture_default_str();
   app.add_option("--quantization,-q", config.quantization, "Weights at load: none, int8, fp8")

@@ -1,7 +1,7 @@
-// compute_bench [threads [filter]]: speed of the CPU ops, each as GFLOP/s and as a share of a loop
-// of fused multiply-adds that runs between its repetitions, on the same threads. Absolute numbers
-// move with the clock and the neighbours; the ratios stay. Weights rotate over more memory than the
-// caches hold. Int8 takes turns with bfloat16, and is shown as a multiple of it too.
+// compute_bench [threads [filter [isa]]]: speed of the CPU ops, each as GFLOP/s and as a share of a
+// loop of fused multiply-adds that runs between its repetitions, on the same threads. Absolute
+// numbers move with the clock and the neighbours; the ratios stay. Weights rotate over more memory
+// than the caches hold. Int8 takes turns with bfloat16, and is shown as a multiple of it too.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -16,6 +16,7 @@
 
 #include "asap/base/prng.h"
 #include "asap/compute/convert.h"
+#include "asap/compute/isa.h"
 #include "asap/compute/measure.h"
 #include "asap/compute/ops.h"
 
@@ -67,9 +68,9 @@ std::vector<float> random_floats(Prng& prng, int64_t count) {
 
 class Bench {
  public:
-  Bench(int threads, std::string filter)
+  Bench(int threads, std::string filter, const std::string& isa)
       : team(threads),
-        ops(make_ops_cpu(team)),
+        ops(make_ops_cpu(team, isa)),
         filter_(std::move(filter)),
         ceiling_(team, ops->isa(), cpu_now) {
     fmt::print("isa {}, {} thread(s); median of {} rounds\n", ops->isa(), threads, kRounds);
@@ -332,8 +333,12 @@ void bench_mla(Bench& bench, int tokens, int heads, bool decode) {
   bench.measure(name, decode ? absorbed : expanded, [&] { bench.ops->attention_mla(args); });
 }
 
-int run(int threads, const std::string& filter) {
-  Bench bench(threads, filter);
+int run(int threads, const std::string& filter, const std::string& isa) {
+  if (find_kernels(isa) == nullptr) {
+    fmt::print(stderr, "this machine has no kernels for {}\n", isa);
+    return 2;
+  }
+  Bench bench(threads, filter, isa);
   for (const auto& [n, k] : {std::pair(768, 2048), {2048, 768}, {7168, 2048}, {2048, 7168}}) {
     bench_linear(bench, n, k, DType::bf16, {1, 8, 32, 128, 512});
   }
@@ -356,5 +361,5 @@ int run(int threads, const std::string& filter) {
 
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::max(1, std::atoi(argv[1])) : 1;
-  return asap::run(threads, argc > 2 ? argv[2] : "");
+  return asap::run(threads, argc > 2 ? argv[2] : "", argc > 3 ? argv[3] : "");
 }

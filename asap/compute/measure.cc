@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "asap/base/check.h"
+#include "asap/compute/isa.h"
 #include "asap/compute/kernels/table.h"
 
 namespace asap {
@@ -10,13 +11,9 @@ namespace asap {
 namespace {
 
 const KernelTable& kernels_of(std::string_view isa) {
-#if defined(__x86_64__)
-  if (isa == "avx512vnni") return kernels_avx512vnni;
-  if (isa == "avx512") return kernels_avx512;
-  if (isa == "avx2") return kernels_avx2;
-#endif
-  CHECK(isa == "scalar", "no kernels for {}", isa);
-  return kernels_scalar;
+  const KernelTable* table = find_kernels(isa);
+  CHECK(table != nullptr, "no kernels for {}", isa);
+  return *table;
 }
 
 double at_share(const std::vector<double>& sorted, double share) {

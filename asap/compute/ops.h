@@ -152,7 +152,7 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual std::string_view name() const = 0;  // "ref", "cpu"
-  virtual std::string_view isa() const = 0;   // "scalar", "avx2", "avx512"
+  virtual std::string_view isa() const = 0;   // as in compute/isa.h
   // Sizes the scratch memory for a model; before the first op.
   virtual void reserve(const ModelSpec& spec, const OpLimits& limits) = 0;
 
@@ -201,8 +201,8 @@ class Ops {
   virtual void add(const std::byte* x, int64_t count, DType from, float* y) = 0;
 };
 
-// `team` must outlive the ops. The CPU table picks the best ISA of this machine, or the named one
-// ("" = best; "scalar", "avx2", "avx512"); null if the machine lacks it.
+// `team` must outlive the ops. The CPU table takes the kernels named `isa` (compute/isa.h); null if
+// the machine lacks them.
 std::unique_ptr<Ops> make_ops_ref();
 std::unique_ptr<Ops> make_ops_cpu(Team& team, std::string_view isa = "");
 

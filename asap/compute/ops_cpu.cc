@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "asap/base/check.h"
+#include "asap/compute/isa.h"
 #include "asap/compute/router.h"
 
 namespace asap {
@@ -16,24 +17,10 @@ constexpr int64_t kKeyFloats = int64_t{16} << 20;
 // Added to row lengths that are powers of two: rows must not fall into the same cache sets.
 constexpr int64_t kRowPad = 16;
 
-const KernelTable* table_of(std::string_view isa) {
-#if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl");
-  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-  if (vnni && (isa.empty() || isa == "avx512vnni")) return &kernels_avx512vnni;
-  if (avx512 && (isa.empty() || isa == "avx512")) return &kernels_avx512;
-  if (avx2 && (isa.empty() || isa == "avx2")) return &kernels_avx2;
-#endif
-  return isa.empty() || isa == "scalar" ? &kernels_scalar : nullptr;
-}
-
 }  // namespace
 
 std::unique_ptr<Ops> make_ops_cpu(Team& team, std::string_view isa) {
-  const KernelTable* kernels = table_of(isa);
+  const KernelTable* kernels = find_kernels(isa);
   if (kernels == nullptr) return nullptr;
   return std::make_unique<OpsCpu>(team, *kernels);
 }

@@ -76,7 +76,7 @@ void OpsCpu::pack_mla_block(const UnitCall& call, const KeyUnit& unit, int block
     g.ldy = ldy;
     g.n = w.n;
     g.scratch = gemm_scratch(thread);
-    kernels_.gemm(g);
+    multiply_stored(g);
   };
   if (d4 != call.d) std::fill_n(scratch.key_rows, held * d4, 0.0f);
   expand(head.k_up, scratch.key_rows, d4);

@@ -133,7 +133,7 @@ void OpsCpu::multiply(const GemmArgs& g, const Matrix& w, const RowView& x) {
   if (w.dtype == DType::i8) {
     kernels_.gemm_int8(g, x.int8);
   } else {
-    kernels_.gemm(g);
+    multiply_stored(g);
   }
 }
 

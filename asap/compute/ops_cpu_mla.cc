@@ -38,7 +38,7 @@ void OpsCpu::absorb_queries(const MlaArgs& args, int head, int thread) {
   g.ldy = ld;
   g.n = args.latent;
   g.scratch = gemm_scratch(thread);
-  kernels_.gemm(g);
+  multiply_stored(g);
 }
 
 // The row's keys are its list if it sees more than topk, else all positions up to its own.
@@ -82,7 +82,7 @@ void OpsCpu::expand_values(const MlaArgs& args, int head, int thread) {
   g.ldy = row_width_;
   g.n = args.v;
   g.scratch = gemm_scratch(thread);
-  kernels_.gemm(g);
+  multiply_stored(g);
   for (int i = 0; i < rows; ++i) {
     const int64_t row = absorbed_rows_[static_cast<size_t>(i)].row;
     std::copy_n(scratch.key_rows + i * row_width_, args.v,

@@ -9,7 +9,7 @@
 
 namespace asap {
 
-extern const KernelTable kernels_quads;
+extern const Int8Kernels int8_quads;
 
 }  // namespace asap
 
@@ -20,7 +20,14 @@ class Int8Test : public OpsTest {
  protected:
   void SetUp() override {
     if (GetParam() == "quads") {
-      ops_ = std::make_unique<OpsCpu>(team_, kernels_quads);
+      static const KernelTable quads = [] {
+        KernelTable out = kernels_scalar;
+        out.int8 = int8_quads.form;
+        out.gemm_int8 = int8_quads.gemm;
+        out.quantize_int8 = int8_quads.quantize;
+        return out;
+      }();
+      ops_ = std::make_unique<OpsCpu>(team_, quads);
     } else {
       OpsTest::SetUp();
     }

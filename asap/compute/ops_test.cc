@@ -67,6 +67,36 @@ TEST_P(OpsTest, LinearOfEverySourceType) {
   }
 }
 
+// Rows that bf16 holds are multiplied as precisely by tables that round rows as by all others, in
+// one block of k or in several; and other rows as what they round to, bit for bit.
+TEST_P(OpsTest, LinearOfBf16Rows) {
+  ops_->reserve(ffn_spec(1200, 64), {64, 64, 64});
+  for (const int k : {31, 64, 77, 512, 1100}) {
+    const Stored w = random_matrix(prng_, 70, k, DType::bf16);
+    const Matrix packed = ops_->pack(w.view, arena_);
+    for (const int n : {1, 13, 33}) {
+      const auto multiply = [&](const std::vector<float>& x) {
+        std::vector<float> y(sz(n * w.rows), kPoison);
+        ops_->linear(packed, x.data(), n, k, y.data(), w.rows);
+        return y;
+      };
+      const std::vector<float> x = random_floats(prng_, int64_t{n} * k, DType::bf16);
+      std::vector<double> want;
+      for (int i = 0; i < n * w.rows; ++i) {
+        want.push_back(dot(x.data() + i / w.rows * k, w.row(i % w.rows), k));
+      }
+      expect_close(multiply(x), want, fmt::format("k {}, {} rows", k, n), 1e-5);
+      if (!rounds_rows(GetParam())) continue;
+      const std::vector<float> other = random_floats(prng_, int64_t{n} * k);
+      std::vector<std::byte> narrow(other.size() * 2);
+      std::vector<float> rounded(other.size());
+      ops_->narrow(other.data(), n * k, DType::bf16, narrow.data());
+      ops_->widen(narrow.data(), n * k, DType::bf16, rounded.data());
+      expect_same_bits(multiply(other), multiply(rounded), fmt::format("k {}, {} rows", k, n));
+    }
+  }
+}
+
 // A slice of an fp8 matrix keeps the scales of its place in the whole.
 TEST_P(OpsTest, LinearOfSlices) {
   ops_->reserve(ffn_spec(512, 512), {64, 64, 64});

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "asap/compute/attention_side.h"
+#include "asap/compute/isa.h"
+#include "asap/runtime/clock.h"
 #include "asap/runtime/expert_rows.h"
 #include "asap/runtime/placement.h"
 #include "asap/runtime/profile.h"
@@ -22,7 +24,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     partner_wait_ms, exclusive_tokens, max_shared_batch_tokens, chain_prefill, split_lone_tokens,
     length_aware_batching, max_num_queued_reqs, max_num_queued_tokens, max_queued_s,
     threads_per_device, cpu_bind, watchdog_timeout_s, max_restarts, restart_window_s, crash_dir,
-    link, overlap, super_kernel, ops, profile, time_scale, expert_skew, dtype, quantization,
+    link, overlap, super_kernel, ops, isa, profile, time_scale, expert_skew, dtype, quantization,
     return_logits, trace, trace_events)
 
 namespace {
@@ -160,6 +162,17 @@ DType activation_type(const EngineConfig& config, const ModelSpec& spec) {
   if (config.dtype == "bfloat16") return DType::bf16;
   return spec.stored_dtype == DType::f32 ? DType::f32 : DType::bf16;
 }
+
+}  // namespace
+
+Status resolve_isa(const ModelSpec& spec, EngineConfig* config) {
+  if (config->ops != "cpu") return {};
+  const bool bf16_rows = activation_type(*config, spec) == DType::bf16;
+  ASAP_ASSIGN(config->isa, choose_isa(config->isa, bf16_rows, &monotonic_now));
+  return {};
+}
+
+namespace {
 
 // Tokens of one batch. A prompt of the default engine runs whole, beside one token of everybody who
 // generates.

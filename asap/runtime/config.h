@@ -74,7 +74,8 @@ struct EngineConfig {
   // "cpu"; "ref": the scalar oracle, float32 throughout; "priced": no maths, only the time that
   // `profile` says, slowed down `time_scale` times.
   std::string ops = "cpu";
-  std::string profile;  // cost profile: a built-in's name or a file; "": none
+  std::string isa = "auto";  // kernels of "cpu": compute/isa.h; make_engine() puts the choice here
+  std::string profile;       // cost profile: a built-in's name or a file; "": none
   double time_scale = 1;
   bool expert_skew = true;     // priced: expert ranks are as unevenly loaded as the profile says
   std::string dtype = "auto";  // activations: "auto" (the checkpoint's), "bfloat16", "float32"
@@ -118,6 +119,10 @@ struct EnginePlan {
   bool cores_short = false;  // fewer cores than busy threads: agents share a thread and never spin
   OpLimits limits;
 };
+// Puts the table of kernels that this machine is to use into `config->isa`, where it says "auto" or
+// "measure". Errors: invalid (this machine lacks the one that is named).
+Status resolve_isa(const ModelSpec& spec, EngineConfig* config);
+
 // `cores`: cores of this machine. Errors: invalid (T does not divide the model, E exceeds the
 // experts, ...).
 Result<EnginePlan> make_plan(const EngineConfig& config, const ModelSpec& spec, int cores);

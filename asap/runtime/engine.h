@@ -123,8 +123,9 @@ struct ExpertLoad {
 };
 
 struct EngineStats {
-  int running = 0;  // sequences in a group
-  int waiting = 0;  // sequences in the queue
+  std::string kernels;  // the table in use: an ISA, "ref" or "priced"
+  int running = 0;      // sequences in a group
+  int waiting = 0;      // sequences in the queue
   int64_t waiting_tokens = 0;
   double waiting_seconds = 0;  // their work at the measured speed; 0: that is not known yet
   int64_t prompt_tokens = 0, generation_tokens = 0;  // totals of finished steps

@@ -37,26 +37,27 @@ EngineConfig rig_config(const LayerRig::Options& options) {
 }  // namespace
 
 Result<std::unique_ptr<LayerRig>> LayerRig::open(const Options& options, const Platform& platform) {
-  const EngineConfig config = rig_config(options);
+  EngineConfig config = rig_config(options);
   ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(config)));
+  ASAP_TRY(resolve_isa(spec, &config));
   ASAP_ASSIGN(const EnginePlan plan, make_plan(config, spec, Topology::system().cores()));
-  std::unique_ptr<LayerRig> rig(new LayerRig(options, plan, spec, platform));
+  std::unique_ptr<LayerRig> rig(new LayerRig(config, options.clock, plan, spec, platform));
   ASAP_TRY(rig->connect(platform));
   ASAP_TRY(rig->load(options));
   return rig;
 }
 
-LayerRig::LayerRig(const Options& options, const EnginePlan& plan, const ModelSpec& spec,
-                   const Platform& platform)
-    : config_(rig_config(options)),
-      clock_(options.clock),
+LayerRig::LayerRig(const EngineConfig& config, Clock clock, const EnginePlan& plan,
+                   const ModelSpec& spec, const Platform& platform)
+    : config_(config),
+      clock_(clock),
       spec_(spec),
       plan_(plan),
       layout_(plan.geometry),
       expert_layout_(plan.geometry),
       front_layout_(plan.geometry),
       team_(std::make_unique<Team>(plan.threads)),
-      ops_(platform.make_ops(config_.ops, *team_)) {
+      ops_(platform.make_ops(config_.ops, config_.isa, *team_)) {
   ops_->reserve(spec_, plan_.limits);
   const auto events = kEventsPerLayer * static_cast<uint32_t>(spec_.layers + 1);
   for (int i = 0; i < kRings; ++i) {

@@ -71,7 +71,7 @@ class LayerRig {
   Team& team() { return *team_; }
 
  private:
-  LayerRig(const Options& options, const EnginePlan& plan, const ModelSpec& spec,
+  LayerRig(const EngineConfig& config, Clock clock, const EnginePlan& plan, const ModelSpec& spec,
            const Platform& platform);
   Status connect(const Platform& platform);
   Status load(const Options& options);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "asap/compute/isa.h"
 #include "asap/model/weight_values.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/local_instance.h"
@@ -23,8 +24,10 @@ namespace {
 // What both engines share: the scheduler behind the thread-safe interface.
 class SchedulerEngine : public Engine {
  public:
-  SchedulerEngine(const EnginePlan& plan, const EngineOptions& options)
-      : plan_(plan), trace_file_(options.trace_file) {}
+  SchedulerEngine(const EngineConfig& config, const EnginePlan& plan, const EngineOptions& options)
+      : plan_(plan),
+        kernels_(config.ops == "cpu" ? config.isa : config.ops),
+        trace_file_(options.trace_file) {}
 
   Result<uint64_t> submit(EngineRequest request, OnToken on_token) override {
     auto handle = scheduler().submit(std::move(request), std::move(on_token), monotonic_now());
@@ -38,6 +41,7 @@ class SchedulerEngine : public Engine {
   }
   EngineStats stats() const override {
     EngineStats out = scheduler().stats();
+    out.kernels = kernels_;
     count_rows(out.expert_rows);
     out.recoveries = fault_status().recoveries;
     count_experts(out.experts);
@@ -73,6 +77,7 @@ class SchedulerEngine : public Engine {
   }
 
   const EnginePlan plan_;
+  const std::string kernels_;
   const std::string trace_file_;
 };
 
@@ -82,7 +87,7 @@ class ProcessEngine final : public SchedulerEngine {
  public:
   ProcessEngine(const EngineConfig& config, const EnginePlan& plan, const ModelSpec& spec,
                 const EngineOptions& options, std::unique_ptr<Supervisor> supervisor)
-      : SchedulerEngine(plan, options), supervisor_(std::move(supervisor)) {
+      : SchedulerEngine(config, plan, options), supervisor_(std::move(supervisor)) {
     scheduler_ = std::make_unique<Scheduler>(
         config, plan, spec, supervisor_->link().attach(kFrontDevice),
         Tracer{supervisor_->control().ring(kFrontDevice, 0), &monotonic_now});
@@ -215,8 +220,8 @@ class LocalEngine final : public SchedulerEngine {
  public:
   LocalEngine(const EngineConfig& config, const EnginePlan& plan, const ModelSpec& spec,
               const Platform& platform, const EngineOptions& options)
-      : SchedulerEngine(plan, options), team_(plan.threads) {
-    ops_ = platform.make_ops(config.ops, team_);
+      : SchedulerEngine(config, plan, options), team_(plan.threads) {
+    ops_ = platform.make_ops(config.ops, config.isa, team_);
     ops_->reserve(spec, plan.limits);
     link_ = platform.make_local_link(plan.geometry);
     const size_t rings = config.trace ? static_cast<size_t>(plan.geometry.devices()) *
@@ -310,6 +315,12 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
   const int cores = topology.cores();
   if (options.in_process && resolved.threads_per_device == 0) resolved.threads_per_device = cores;
   ASAP_ASSIGN(const EnginePlan plan, make_plan(resolved, spec, cores));
+  // Once for all processes: their results are to be equal bit for bit.
+  ASAP_TRY(resolve_isa(spec, &resolved));
+  if (resolved.ops == "cpu") {
+    spdlog::info("kernels: {} (this machine can run {})", resolved.isa,
+                 fmt::join(machine_isas(), ", "));
+  }
   const bool priced = resolved.ops == "priced";
   if (priced && options.in_process) {
     return fail(Code::invalid,

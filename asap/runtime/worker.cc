@@ -174,7 +174,7 @@ Status open_device(const WorkerRole& role, const Platform& platform, Device* dev
   device->team = std::make_unique<Team>(device->threads(),
                                         device->cpus(device->first_cpu(), device->threads()),
                                         !device->plan.cores_short);
-  device->ops = platform.make_ops(device->config.ops, *device->team);
+  device->ops = platform.make_ops(device->config.ops, device->config.isa, *device->team);
   device->ops->reserve(device->spec, device->plan.limits);
   return {};
 }

@@ -16,7 +16,8 @@ namespace asap {
 // The concrete parts that main.cc chooses and everything below it only uses.
 struct Platform {
   // "cpu" or "ref"; `isa` as in make_ops_cpu.
-  std::function<std::unique_ptr<Ops>(const std::string& name, Team& team)> make_ops;
+  std::function<std::unique_ptr<Ops>(const std::string& name, const std::string& isa, Team& team)>
+      make_ops;
   // A link between processes over the given windows, or inside this one. `kind`: "onesided", or
   // "p2p", which blocks.
   std::function<Result<std::unique_ptr<Link>>(const std::string& kind, const Geometry&,

@@ -73,6 +73,7 @@ struct Metrics::Impl {
   Gauge& waiting_seconds;
   Gauge& kv_usage;
   Gauge& ready;
+  Family<Gauge>& kernels;
   Gauge& balance;
   Counter& prompt_tokens;
   Counter& generation_tokens;
@@ -147,6 +148,7 @@ Metrics::Impl::Impl(const std::string& model, int max_model_len)
                             "Their work at the measured speed; 0 until that is known.")),
       kv_usage(gauge("asap:kv_cache_usage_perc", "Used share of the KV cache; 1 is full.")),
       ready(gauge("asap:ready", "1 if requests are taken and can run now.")),
+      kernels(gauges("asap:kernels_info", "1; the label `isa` names the kernels in use.")),
       balance(gauge("asap:dp_balance_ratio",
                     "Mean over largest work in flight of a group; 1 is even, 0 means none.")),
       prompt_tokens(counter("asap:prompt_tokens_total", "Prompt tokens processed.")),
@@ -218,6 +220,7 @@ void Metrics::Impl::follow_counts(Histogram& histogram, const Bounds& bounds, co
 }
 
 void Metrics::Impl::follow_engine(const EngineStats& stats) {
+  kernels.Add({{"isa", stats.kernels}}).Set(1);
   running.Set(stats.running);
   waiting.Set(stats.waiting);
   waiting_tokens.Set(static_cast<double>(stats.waiting_tokens));

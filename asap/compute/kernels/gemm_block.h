@@ -176,6 +176,18 @@ ASAP_INLINE void copy_rows(const GemmArgs& g, int first, int count, float* to) {
   }
 }
 
+// A row rounded to bf16, padded with zeros to a multiple of 32 elements: for kernels that multiply
+// bf16 by bf16.
+ASAP_INLINE void round_row(const float* from, int count, uint16_t* to) {
+  int i = 0;
+  for (; i + kWidth <= count; i += kWidth) store_bf16(to + i, load(from + i));
+  if (i < count) {
+    store_bf16(to + i, load_part(from + i, count - i));
+    i += kWidth;
+  }
+  for (; i % 32 != 0; i += kWidth) store_bf16(to + i, V{});
+}
+
 // All tiles of one panel and one block of k. t.w and t.ahead: the panel's, and the next one's.
 template <From FROM>
 ASAP_INLINE void block_panel(BlockTile t, int rows, float* sums) {

@@ -40,7 +40,6 @@ typedef int8_t VCm __attribute__((vector_size(2 * ASAP_VECTOR), aligned(1), may_
 typedef int16_t VS __attribute__((vector_size(4 * ASAP_VECTOR)));
 typedef int8_t VB __attribute__((vector_size(4 * ASAP_VECTOR)));
 typedef uint8_t VUB __attribute__((vector_size(4 * ASAP_VECTOR)));
-typedef int32_t VIm __attribute__((vector_size(4 * ASAP_VECTOR), aligned(1), may_alias));
 typedef int16_t VHs __attribute__((vector_size(2 * ASAP_VECTOR)));
 typedef int16_t VHsm __attribute__((vector_size(2 * ASAP_VECTOR), aligned(1), may_alias));
 typedef int8_t VQ __attribute__((vector_size(ASAP_VECTOR)));
@@ -149,21 +148,6 @@ struct Int8Tiles {
 };
 
 constexpr Int8Tiles kInt8Tiles;
-
-// Sums of a panel to floats in place, then the epilogue of gemm_tile.h.
-__attribute__((noinline)) void finish_int8(const GemmArgs& g, const Int8Rows& x,
-                                           const float* w_scale, float* sums, const PanelSums& p) {
-  for (int r = 0; r < p.rows; ++r) {
-    float* row = sums + r * p.ld;
-    const V x_scale = broadcast(x.scale[p.row + r]);
-#pragma GCC unroll 8
-    for (int c = 0; c < kPanel; c += kWidth) {
-      const VI sum = *reinterpret_cast<const VIm*>(row + c);
-      store(row + c, __builtin_convertvector(sum, V) * (x_scale * load(w_scale + c)));
-    }
-  }
-  finish(g, p);
-}
 
 // All row tiles of one panel, rows split evenly.
 void int8_panel(const GemmArgs& g, const Int8Rows& x, const char* w, const char* ahead,

@@ -190,6 +190,22 @@ __attribute__((noinline)) void finish(const GemmArgs& g, const PanelSums& p) {
   }
 }
 
+// The same of int8: the sums are int32, and become floats in place first.
+[[maybe_unused]] __attribute__((noinline)) void finish_int8(const GemmArgs& g, const Int8Rows& x,
+                                                            const float* w_scale, float* sums,
+                                                            const PanelSums& p) {
+  for (int r = 0; r < p.rows; ++r) {
+    float* row = sums + r * p.ld;
+    const V x_scale = broadcast(x.scale[p.row + r]);
+#pragma GCC unroll 8
+    for (int c = 0; c < kPanel; c += kWidth) {
+      const VI sum = *reinterpret_cast<const VIm*>(row + c);
+      store(row + c, __builtin_convertvector(sum, V) * (x_scale * load(w_scale + c)));
+    }
+  }
+  finish(g, p);
+}
+
 // Whole sums of a tile into y; RESUME: y·scale[row] comes first.
 template <int MR, int NV, bool BF16, bool RESUME>
 __attribute__((noinline)) void tile(const TileArgs& t, float* y, int64_t ldy, const float* scale) {

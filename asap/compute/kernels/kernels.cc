@@ -1,6 +1,5 @@
 // All kernels for one ISA. CMake compiles this file once per ISA with ASAP_ISA (a name) and
-// ASAP_VECTOR (floats per vector: 4, 8 or 16). The AVX-512 build has not run on hardware yet: the
-// machines so far had AVX2 only.
+// ASAP_VECTOR (floats per vector: 4, 8 or 16).
 #include "asap/compute/kernels/gemm.h"
 #include "asap/compute/kernels/gemm_int8.h"
 #include "asap/compute/kernels/gemm_int8_block.h"
@@ -9,17 +8,18 @@
 
 #define ASAP_STRING_(x) #x
 #define ASAP_STRING(x) ASAP_STRING_(x)
-#define ASAP_TABLE_(isa) kernels_##isa
-#define ASAP_TABLE(isa) ASAP_TABLE_(isa)
+#define ASAP_JOIN_(a, b) a##b
+#define ASAP_JOIN(a, b) ASAP_JOIN_(a, b)
 
 namespace asap {
 
-extern const KernelTable ASAP_TABLE(ASAP_ISA) = {
+extern const KernelTable ASAP_JOIN(kernels_, ASAP_ISA) = {
     .isa = ASAP_STRING(ASAP_ISA),
     .width = kWidth,
     .tile_columns = kTileColumns,
     .fma_loop = fma_loop,
     .gemm = gemm,
+    .gemm_bf16 = gemm,
     .int8 = kInt8Form,
     .gemm_int8 = gemm_int8,
     .quantize_int8 = quantize_int8,

@@ -94,6 +94,13 @@ struct SoftmaxArgs {
   float* alpha = nullptr;  // [rows] out: factor for what was accumulated before this block
 };
 
+// What a table for int8 replaces in another one.
+struct Int8Kernels {
+  Int8Form form;
+  void (*gemm)(const GemmArgs& g, const Int8Rows& x);
+  void (*quantize)(const float* x, int k, void* q, float* scale, int32_t* sum);
+};
+
 struct KernelTable {
   const char* isa;
   int width;         // floats of a vector
@@ -102,6 +109,9 @@ struct KernelTable {
   // multiply-adds in registers.
   float (*fma_loop)(int64_t steps);
   void (*gemm)(const GemmArgs&);
+  // Products with stored bf16 weights; g.scratch is never null. As `gemm`, or with the rows rounded
+  // to bf16.
+  void (*gemm_bf16)(const GemmArgs&);
   Int8Form int8;
   // The same with int8 panels and rows: y = (Σ q·w)·(x scale · w scale), the sum exact. g.x, ldx,
   // bf16 and ldw mean nothing; no mode `accumulate`.
@@ -135,11 +145,16 @@ struct KernelTable {
   void (*add_bf16)(const uint16_t* x, int64_t count, float* y);
 };
 
+// What the objects give; kernels/isa.h makes tables of them.
 extern const KernelTable kernels_scalar;
 #if defined(__x86_64__)
 extern const KernelTable kernels_avx2;
 extern const KernelTable kernels_avx512;
-extern const KernelTable kernels_avx512vnni;
+extern const Int8Kernels int8_avx512vnni;
+void gemm_avx512bf16(const GemmArgs& g);   // vdpbf16ps
+float dot_loop_avx512bf16(int64_t steps);  // as KernelTable::fma_loop, of vdpbf16ps
+void gemm_amx(const GemmArgs& g);          // tdpbf16ps
+extern const Int8Kernels int8_amx;         // tdpbssd
 #endif
 
 }  // namespace asap

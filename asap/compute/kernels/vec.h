@@ -24,6 +24,7 @@ typedef uint32_t VU __attribute__((vector_size(4 * ASAP_VECTOR)));
 typedef uint16_t VH __attribute__((vector_size(2 * ASAP_VECTOR)));
 // The same at any address, aliasing anything.
 typedef float Vm __attribute__((vector_size(4 * ASAP_VECTOR), aligned(1), may_alias));
+typedef int32_t VIm __attribute__((vector_size(4 * ASAP_VECTOR), aligned(1), may_alias));
 typedef uint32_t VUm __attribute__((vector_size(4 * ASAP_VECTOR), aligned(1), may_alias));
 typedef uint16_t VHm __attribute__((vector_size(2 * ASAP_VECTOR), aligned(1), may_alias));
 
