@@ -76,7 +76,9 @@ int64_t allocations_of_a_batch(const Shape& shape, int layers) {
   options.max_sequences = 2;
   options.clock = &monotonic_now;
   Platform platform;
-  platform.make_ops = [](const std::string&, const std::string&, Team& team) { return make_ops_cpu(team); };
+  platform.make_ops = [](const std::string&, const std::string&, Team& team) {
+    return make_ops_cpu(team);
+  };
   platform.make_process_link = [](const std::string&, const Geometry& geometry,
                                   const std::vector<int>& fds) {
     return make_link_shm(geometry, fds);

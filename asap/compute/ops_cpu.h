@@ -177,9 +177,7 @@ class OpsCpu final : public Ops {
   void quantize_rows(const RowView& x, int rows, int k);  // to int8_
   void multiply(const GemmArgs& g, const Matrix& w, const RowView& x);
   // A product with stored weights of floats.
-  void multiply_stored(const GemmArgs& g) {
-    g.bf16 ? kernels_.gemm_bf16(g) : kernels_.gemm(g);
-  }
+  void multiply_stored(const GemmArgs& g) { g.bf16 ? kernels_.gemm_bf16(g) : kernels_.gemm(g); }
   void linear_fp8(const Matrix& w, const float* x, int n, int ldx, float* y, int ldy);
   void linear_rows(const Matrix& w, const RowView& x, int n, float* y, int ldy);
 
