@@ -75,10 +75,10 @@ def test_a_synchronous_engine_starts_again_as_a_whole():
     for scheduler, group in (("default", 1), ("chunked", 0)):
         with Server("--dp", 2, "--scheduler", scheduler, "--shutdown-timeout", 0.5) as server:
             expected = [body["choices"][0]["token_ids"] for _, body in
-                        together([lambda p=p: server.complete(p, 30) for p in prompts])]
+                        together([lambda p=p: server.complete(p, 250) for p in prompts])]
             pid = server.pid_of("attention", group=group)
             results = [None] * 4
-            threads = [threading.Thread(target=lambda n=n: results.__setitem__(n, server.complete(prompts[n], 30, 100)),
+            threads = [threading.Thread(target=lambda n=n: results.__setitem__(n, server.complete(prompts[n], 250, 100)),
                                         daemon=True) for n in range(4)]
             for thread in threads:
                 thread.start()

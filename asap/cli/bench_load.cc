@@ -153,9 +153,10 @@ Status bench(LoadFlags flags, const Platform& platform) {
   }
   ASAP_ASSIGN(const ModelSpec spec, load_engine_spec(flags.config));
   ASAP_TRY(check_tensor_parallel(spec, flags.config.tensor_parallel_size));
+  ASAP_TRY(resolve_isa(spec, &flags.config));
   catch_interrupts();
   Team team(flags.config.threads_per_device);
-  const auto ops = platform.make_ops(flags.config.ops, team);
+  const auto ops = platform.make_ops(flags.config.ops, flags.config.isa, team);
   std::vector<Loaded> rounds;
   for (int round = 0; round < flags.rounds; ++round) {
     ASAP_ASSIGN(const Loaded loaded, load_once(flags, spec, *ops));

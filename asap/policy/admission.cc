@@ -32,20 +32,23 @@ double Admission::seconds(double cost) const {
   return rate > 0 ? cost / rate : 0;
 }
 
-Status Admission::check(const WaitQueue& queue, double cost, int64_t key, Duration timeout) const {
+Status Admission::check(const WaitQueue& queue, double cost, int64_t key, Duration timeout,
+                        double entering) const {
   // An idle instance takes everything, however long it takes.
-  if (queue.empty() || rate_.per_second() <= 0) return {};
-  const double all = seconds(queue.cost() + cost);
+  const bool idle = queue.empty() && entering <= 0;
+  if (idle || rate_.per_second() <= 0) return {};
+  const double waiting = queue.cost() + entering;
+  const double all = seconds(waiting + cost);
   if (limit_.ns > 0 && all > limit_.to_seconds()) {
     Error error{Code::overloaded,
                 fmt::format("{:.1f} s of work are waiting, with this request {:.1f} s; the limit "
                             "(--max-queued-s) is {:.1f} s; try again later",
-                            seconds(queue.cost()), all, limit_.to_seconds())};
+                            seconds(waiting), all, limit_.to_seconds())};
     error.retry_after_s = all - limit_.to_seconds();
     return tl::unexpected<Error>(std::move(error));
   }
   if (timeout.ns <= 0) return {};
-  const double ahead = seconds(queue.cost_before(key));
+  const double ahead = seconds(queue.cost_before(key) + entering);
   if (ahead <= timeout.to_seconds()) return {};
   Error error{Code::overloaded,
               fmt::format("{:.1f} s of work are ahead of this request, which may wait {:.1f} s; "

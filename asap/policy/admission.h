@@ -35,7 +35,9 @@ class Admission {
   void on_done(double cost, bool backlog, Instant now) { rate_.on_done(cost, backlog, now); }
   // One more of that cost, which would stand in the queue where `key` says. `timeout`: how long it
   // may wait; 0: for ever. Errors: overloaded, with the time until there is room.
-  Status check(const WaitQueue& queue, double cost, int64_t key, Duration timeout) const;
+  // `entering`: cost of what was admitted and is not in the queue yet.
+  Status check(const WaitQueue& queue, double cost, int64_t key, Duration timeout,
+               double entering = 0) const;
   // Work that waits, in seconds; 0 if the speed is not known.
   double waiting_seconds(const WaitQueue& queue) const { return seconds(queue.cost()); }
 

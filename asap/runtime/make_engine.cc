@@ -317,10 +317,6 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
   ASAP_ASSIGN(const EnginePlan plan, make_plan(resolved, spec, cores));
   // Once for all processes: their results are to be equal bit for bit.
   ASAP_TRY(resolve_isa(spec, &resolved));
-  if (resolved.ops == "cpu") {
-    spdlog::info("kernels: {} (this machine can run {})", resolved.isa,
-                 fmt::join(machine_isas(), ", "));
-  }
   const bool priced = resolved.ops == "priced";
   if (priced && options.in_process) {
     return fail(Code::invalid,
@@ -333,6 +329,10 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config, const Pl
     ASAP_TRY(check_values(weights.checkpoint, weights.views));
     const DType kept = kept_type(resolved, spec, &weights.views);
     ASAP_TRY(check_memory(memory_plan(resolved, spec, plan, kept), machine_memory()));
+  }
+  if (resolved.ops == "cpu") {
+    spdlog::info("kernels: {} (this machine can run {})", resolved.isa,
+                 fmt::join(machine_isas(), ", "));
   }
   if (options.in_process) {
     auto engine = std::make_unique<LocalEngine>(resolved, plan, spec, platform, options);

@@ -82,13 +82,14 @@ Result<uint64_t> Scheduler::submit(EngineRequest request, Engine::OnToken on_tok
   }
   const double cost = limits_.cost.piece(static_cast<int>(request.prompt.size()), 0);
   ASAP_TRY(admission_.check(policy_->book().queue(), cost,
-                            queue_key(limits_, cost, request.priority, now),
-                            request.queue_timeout));
+                            queue_key(limits_, cost, request.priority, now), request.queue_timeout,
+                            entering_cost_));
   const uint64_t handle = next_handle_;
   if (front_cost_.ns == 0) {
     ASAP_TRY(admit(handle, request, now));
   } else {
-    entering_.push_back(handle);
+    entering_.push_back({handle, cost});
+    entering_cost_ += cost;
   }
   ++next_handle_;
   if (request.queue_timeout.ns > 0) deadlines_.emplace(now + request.queue_timeout, handle);
@@ -108,7 +109,7 @@ Status Scheduler::check_room(Instant now) const {
   if (draining_) return fail(Code::unavailable, "{}", kDraining);
   const WaitQueue& queue = policy_->book().queue();
   ASAP_TRY(policy_->book().check_room(1));
-  return admission_.check(queue, 0, now.ns, {});
+  return admission_.check(queue, 0, now.ns, {}, entering_cost_);
 }
 
 Status Scheduler::admit(uint64_t handle, const EngineRequest& request, Instant now) {
@@ -207,7 +208,7 @@ int Scheduler::do_work(Instant now) {
 
 Instant Scheduler::wake_at() const {
   const std::lock_guard lock(mutex_);
-  const auto next = entering_.empty() ? live_.end() : live_.find(entering_.front());
+  const auto next = entering_.empty() ? live_.end() : live_.find(entering_.front().handle);
   const Instant deadline = deadlines_.empty() ? Instant::never() : deadlines_.begin()->first;
   Instant at = std::min({policy_->wake_at(), deadline,
                          next == live_.end() ? Instant::never() : next->second.covered});
@@ -330,7 +331,7 @@ void Scheduler::on_token(const ResultEntry& entry, const float* logits, Instant 
 // What the front has done its part for.
 void Scheduler::enter(Instant now) {
   while (!entering_.empty()) {
-    const uint64_t handle = entering_.front();
+    const auto [handle, cost] = entering_.front();
     const auto found = live_.find(handle);
     if (found != live_.end()) {
       if (found->second.covered > now) return;
@@ -339,6 +340,7 @@ void Scheduler::enter(Instant now) {
       if (!admitted) fail_sequences({handle}, admitted.error(), now);
     }
     entering_.pop_front();
+    entering_cost_ = entering_.empty() ? 0 : entering_cost_ - cost;
   }
 }
 

@@ -148,11 +148,16 @@ class Scheduler final : public Agent {
   Admission admission_;
   std::set<std::pair<Instant, uint64_t>> deadlines_;  // of requests that may not have started yet
   std::unordered_map<uint64_t, Live> live_;
-  std::deque<uint64_t> entering_;  // in the front's hands, by arrival (priced kernels)
-  std::vector<Flight> flights_;    // [D·R]
-  std::vector<Group> groups_;      // [D]
-  int experts_away_ = 0;           // expert ranks that are being restarted
-  uint64_t fences_ = 0;            // announced so far
+  struct Entering {
+    uint64_t handle;
+    double cost;
+  };
+  std::deque<Entering> entering_;  // in the front's hands, by arrival (priced kernels)
+  double entering_cost_ = 0;
+  std::vector<Flight> flights_;  // [D·R]
+  std::vector<Group> groups_;    // [D]
+  int experts_away_ = 0;         // expert ranks that are being restarted
+  uint64_t fences_ = 0;          // announced so far
   bool draining_ = false;
   bool cancelled_ = false;      // since abandon_unwanted() looked
   std::optional<Error> fault_;  // nothing can be served any more
