@@ -4,6 +4,7 @@ trace. Standard library only."""
 import http.client
 import json
 import os
+import re
 import signal
 import statistics
 import tempfile
@@ -82,7 +83,8 @@ def test_a_synchronous_engine_starts_again_as_a_whole():
                                         daemon=True) for n in range(4)]
             for thread in threads:
                 thread.start()
-            wait_for(lambda: server.request("GET", "/load")[1]["server_load"] == 4, 10, "four requests")
+            wait_for(lambda: re.search(r"num_requests_running{[^}]*} [1-4]", server.request("GET", "/metrics")[1]), 10,
+                     "a running request")
             os.kill(pid, signal.SIGKILL)
             for thread in threads:
                 thread.join(timeout=100)
