@@ -49,7 +49,8 @@ def engine_flags(args, engine):
     if engine in ("default", "chunked"):
         d, t = (int(x) for x in (args.lockstep_shape or f"{2 * d},{t}").split(","))
         flags += ["--dp", d, "--tp", t]
-        flags += ["--chunked-prefill-size", args.chunk or max(64, round(8192 / args.length_divisor))]
+        if engine == "chunked":
+            flags += ["--chunked-prefill-size", args.chunk or max(64, round(8192 / args.length_divisor))]
         flags += ["--max-num-batched-tokens", max(64, round(3072 / args.length_divisor))]
     else:
         flags += ["--dp", d, "--tp", t, "--num-moe-ranks", e]
