@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs programs on an emulated CPU: kernels whose instructions this machine lacks (AVX-512, VNNI, bf16, AMX).
 
-  tools/emulate_isa.py build/release/objects/compute/ops_test -- --gtest_filter='*/avx512'
+  tools/emulate_isa.py build/release/objects/compute/compute_test -- --gtest_filter='*/avx512'
 
 Bochs boots a Linux kernel whose only file system is an archive of the programs, the libraries they link and
 busybox; each program runs with the arguments after `--`, its output comes over the serial line, and the exit
