@@ -160,12 +160,13 @@ def test_too_little_memory_is_said_before_it_is_taken():
     """A model beyond this machine is refused with sizes and remedies; inspect has the same arithmetic."""
     model = ["--preset", "deepseek-v3.2", "--load-format", "dummy"]
     for arguments in (["run", *model, "--tokens", "1"], ["run", *model, "--tokens", "1", "--in-process"],
-                      ["serve", *model, "--port", "0", "--max-model-len", "4096", "--kv-cache-tokens", "8192"]):
+                      ["serve", *model, "--port", "0", "--max-model-len", "4096", "--kv-cache-tokens", "8192"],
+                      ["bench", "load", *model], ["bench", "prefill", *model, "--num-hidden-layers", "5"]):
         begin = time.monotonic()
         done = subprocess.run([ASAP, *arguments], capture_output=True, text=True, timeout=60)
         line = done.stderr.splitlines()[-1]
         assert done.returncode == 2 and "not enough memory" in line, done
-        for words in ("expert rank of 1", " GB", "available", "--quantization int8", "KV cache"):
+        for words in ("expert rank of ", " GB", "available", "--quantization int8"):
             assert words in line, (words, line)
         assert time.monotonic() - begin < 10
     sizes = {}

@@ -17,7 +17,9 @@
 #include "asap/cli/rig_flags.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/local_instance.h"
+#include "asap/runtime/memory_plan.h"
 #include "asap/runtime/runner.h"
+#include "asap/runtime/scheduling.h"
 
 namespace asap {
 
@@ -145,6 +147,19 @@ Json report(const LoadFlags& flags, const std::vector<Loaded>& rounds) {
   return out;
 }
 
+// Of the two ranks that are loaded, their weights alone.
+Status check_weights_fit(const EngineConfig& config, const ModelSpec& spec) {
+  ASAP_ASSIGN(const EngineConfig resolved, resolve_scheduling(config));
+  ASAP_ASSIGN(const EnginePlan plan, make_plan(resolved, spec, config.threads_per_device));
+  ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(config), spec));
+  MemoryPlan memory = memory_plan(resolved, spec, plan, kept_type(resolved, spec, &weights.views));
+  memory.attention_ranks = memory.expert_ranks = 1;
+  memory.attention = {.weights = memory.attention.weights};
+  memory.expert = {.weights = memory.expert.weights};
+  memory.front = 0;
+  return check_memory(memory, machine_memory());
+}
+
 Status bench(LoadFlags flags, const Platform& platform) {
   ASAP_TRY(check_model(flags.config));
   ASAP_TRY(check_config(flags.config));
@@ -154,6 +169,7 @@ Status bench(LoadFlags flags, const Platform& platform) {
   ASAP_ASSIGN(const ModelSpec spec, load_engine_spec(flags.config));
   ASAP_TRY(check_tensor_parallel(spec, flags.config.tensor_parallel_size));
   ASAP_TRY(resolve_isa(spec, &flags.config));
+  ASAP_TRY(check_weights_fit(flags.config, spec));
   catch_interrupts();
   Team team(flags.config.threads_per_device);
   const auto ops = platform.make_ops(flags.config.ops, flags.config.isa, team);
@@ -191,7 +207,8 @@ std::function<int()> add_bench_load(CLI::App& app, const Platform& platform) {
   app.add_option("--rounds", flags->rounds, "Repetitions; medians are shown")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--output-file", flags->output_file, "JSON with all figures");
+  app.add_option("--output-file", flags->output_file, "JSON with all figures")
+      ->check(writable_file());
   return [flags, &platform] {
     const Status status = bench(*flags, platform);
     return status ? 0 : report(status.error());

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "asap/base/check.h"
+#include "asap/runtime/memory_plan.h"
 #include "asap/runtime/placement.h"
 
 namespace asap {
@@ -80,6 +81,9 @@ Status LayerRig::connect(const Platform& platform) {
 Status LayerRig::load(const Options& options) {
   const Geometry& g = plan_.geometry;
   ASAP_ASSIGN(const OpenWeights weights, open_weights(source_of(config_), spec_));
+  MemoryPlan memory = memory_plan(config_, spec_, plan_, kept_type(config_, spec_, &weights.views));
+  memory.expert_ranks = 1;  // the others only answer
+  ASAP_TRY(check_memory(memory, machine_memory()));
   const auto progress = [&, done = 0](int) mutable {
     weights.checkpoint.release();
     if (options.progress) options.progress(++done, 2 * spec_.layers);

@@ -5,6 +5,7 @@
 #include "asap/compute/attention_side.h"
 #include "asap/model/inspect.h"
 #include "asap/runtime/profile.h"
+#include "asap/runtime/profile_transfer.h"
 #include "asap/sim/simulate.h"
 
 namespace asap {
@@ -60,7 +61,8 @@ Result<Candidate> make_candidate(EngineConfig config, const CostProfile& profile
   out.attention.weights +=
       attention_rank_bytes(spec, plan.geometry.ranks, memory.weights).embedding;
   out.expert = memory.expert;
-  out.load = load_of(out.config, profile, spec, workload);
+  ASAP_ASSIGN(const CostProfile prices, profile_for(profile, spec));
+  out.load = load_of(out.config, prices, spec, workload);
   return out;
 }
 

@@ -59,15 +59,22 @@ TEST(Candidates, UseAllDevicesAndFitTheModel) {
   EXPECT_EQ(all.size(), 8u + 3u);  // T = 1: D 1-5, T = 2: D 1-2, T = 4: D 1
 }
 
-// What the arithmetic says of a device's load is what the simulator measures, less the constants.
+// What the arithmetic says of a device's load is what the simulator measures, less the constants:
+// of the profile's model and of another, for which its prices are transferred.
 TEST(Candidates, TheAnalyticLoadIsALowerBoundOfTheBusyShare) {
-  PlanRequest r = request(8, 20, "constant:4096");
-  r.workload.seconds = 20;
-  const PlannedInstance& best = planned(r).best.front();
-  EXPECT_LE(best.candidate.load.attention, 1.05 * best.use.attention);
-  EXPECT_GE(best.candidate.load.attention, 0.3 * best.use.attention);
-  EXPECT_LE(best.candidate.load.experts, 1.05 * best.use.experts);
-  EXPECT_GE(best.candidate.load.experts, 0.3 * best.use.experts);
+  for (const bool other : {false, true}) {
+    PlanRequest r = request(8, 20, "constant:4096");
+    r.workload.seconds = 20;
+    if (other) {
+      r.shared.preset = "qwen3-235b-a22b";
+      r.shared.hf_overrides = "{}";
+    }
+    const PlannedInstance& best = planned(r).best.front();
+    EXPECT_LE(best.candidate.load.attention, 1.05 * best.use.attention) << r.shared.preset;
+    EXPECT_GE(best.candidate.load.attention, 0.3 * best.use.attention) << r.shared.preset;
+    EXPECT_LE(best.candidate.load.experts, 1.05 * best.use.experts) << r.shared.preset;
+    EXPECT_GE(best.candidate.load.experts, 0.3 * best.use.experts) << r.shared.preset;
+  }
 }
 
 // Attention grows with the square of the length, the experts' work does not.
