@@ -294,13 +294,9 @@ std::function<int()> add_bench_kernels(CLI::App& app, const Platform& platform) 
                  "Tokens of the batches that are cut into 1, 2, ... 64 equal prompts")
       ->check(CLI::Range(1, kMostKernelTokens))
       ->capture_default_str();
-  app.add_option("--rounds", flags->rounds, "Repetitions; medians are shown")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
   app.add_flag("--quick", flags->quick,
                "At most 256 tokens; overrides --lengths, --tokens, --batch-tokens");
-  app.add_option("--output-file", flags->output_file, "JSON with all figures")
-      ->check(writable_file());
+  add_result_flags(app, flags->rounds, flags->output_file);
   return [flags, &platform] {
     const Status status = bench(*flags, platform);
     return status ? 0 : report(status.error());

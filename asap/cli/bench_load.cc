@@ -195,20 +195,11 @@ std::function<int()> add_bench_load(CLI::App& app, const Platform& platform) {
   app.add_option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks,
                  "E: devices that share the experts; rank 0 is loaded")
       ->capture_default_str();
-  app.add_option("-t,--threads-per-device", config.threads_per_device, "0: all cores")
-      ->capture_default_str();
-  app.add_option("--ops", config.ops, "Kernels: cpu, or ref (the scalar oracle)")
-      ->capture_default_str();
-  app.add_option("--quantization,-q", config.quantization, "Weights at load: none, int8, fp8")
-      ->capture_default_str();
+  add_kernel_flags(app, config);
   app.add_flag("--cold", flags->cold,
                "Drop the files from the system's cache before each round, and read them once "
                "without packing, to compare");
-  app.add_option("--rounds", flags->rounds, "Repetitions; medians are shown")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--output-file", flags->output_file, "JSON with all figures")
-      ->check(writable_file());
+  add_result_flags(app, flags->rounds, flags->output_file);
   return [flags, &platform] {
     const Status status = bench(*flags, platform);
     return status ? 0 : report(status.error());

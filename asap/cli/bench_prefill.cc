@@ -255,13 +255,9 @@ std::function<int()> add_bench_prefill(CLI::App& app, const Platform& platform) 
   app.add_option("--prompts", flags->prompts, "Prompts at once")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--rounds", flags->rounds, "Repetitions; medians are shown")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
   app.add_flag("--processes", flags->processes,
                "Worker processes of the geometry given; else one process, which needs none");
-  app.add_option("--output-file", flags->output_file, "JSON with all figures")
-      ->check(writable_file());
+  add_result_flags(app, flags->rounds, flags->output_file);
   return [flags, &platform] {
     if (flags->check_config) return print_config(flags->config);
     const Status status = bench(*flags, platform);

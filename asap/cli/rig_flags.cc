@@ -17,7 +17,11 @@ void add_rig_flags(CLI::App& app, EngineConfig& config) {
   app.add_option("--num-moe-ranks,--num-ffn-ranks", config.num_moe_ranks,
                  "E: devices that share the experts; one of them is measured")
       ->capture_default_str();
-  app.add_option("--threads-per-device", config.threads_per_device, "0: all cores")
+  add_kernel_flags(app, config);
+}
+
+void add_kernel_flags(CLI::App& app, EngineConfig& config) {
+  app.add_option("-t,--threads-per-device", config.threads_per_device, "0: all cores")
       ->capture_default_str();
   app.add_option("--ops", config.ops, "Kernels: cpu, or ref (the scalar oracle)")
       ->capture_default_str();
@@ -26,6 +30,13 @@ void add_rig_flags(CLI::App& app, EngineConfig& config) {
       ->capture_default_str();
   app.add_option("--quantization,-q", config.quantization, "Weights at load: none, int8, fp8")
       ->capture_default_str();
+}
+
+void add_result_flags(CLI::App& app, int& rounds, std::string& output_file) {
+  app.add_option("--rounds", rounds, "Repetitions; medians are shown")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--output-file", output_file, "JSON with all figures")->check(writable_file());
 }
 
 Status complete_rig_config(const std::string& preset, EngineConfig* config) {

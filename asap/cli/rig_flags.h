@@ -12,6 +12,11 @@ namespace asap {
 // The model, types and threads. The weights are random ones unless --load-format says otherwise.
 void add_rig_flags(CLI::App& app, EngineConfig& config);
 
+// Of those, the ones that packed weights depend on: threads and kernels.
+void add_kernel_flags(CLI::App& app, EngineConfig& config);
+// --rounds and --output-file.
+void add_result_flags(CLI::App& app, int& rounds, std::string& output_file);
+
 // Fills in what the flags left open: `preset` where no model is named, as few layers as it takes to
 // have one with experts, all cores as threads. Errors: as load_spec; unsupported (no experts).
 Status complete_rig_config(const std::string& preset, EngineConfig* config);

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <vector>
 
@@ -167,6 +166,17 @@ class OpsCpu final : public Ops {
   static const float* pack_bias(int panels, Arena& arena, const Read& read);
   // Says where row r < n comes from.
   using RowSource = std::function<RowOf(int)>;
+  // How panels of rows are stored: `words` of a row, each row's next to the others'.
+  struct PanelForm {
+    int words = 0, word_bytes = 0;
+    std::byte padding{0};     // of rows that there are none
+    int64_t panel_bytes = 0;  // from one panel to the next
+  };
+  // Row `row` of the matrix as stored, or put into `out`.
+  using ReadRow = std::function<const std::byte*(const RowOf& from, int row,
+                                                 std::vector<float>& scratch, std::byte* out)>;
+  void pack_rows(int n, const PanelForm& form, const RowSource& row_of, const ReadRow& read,
+                 std::byte* data);
   Matrix pack_panels(int n, int k, bool bf16, Arena& arena, const RowSource& row_of);
   Matrix pack_int8(int n, int k, Arena& arena, const RowSource& row_of);
   void reserve_int8(const ModelSpec& spec);
@@ -241,11 +251,6 @@ class OpsCpu final : public Ops {
   int absorbed_limit_ = 0;
   std::vector<AbsorbedRow> absorbed_rows_;
 };
-
-// Rows of which a panel is made, each `count` words of `word_bytes` (1, 2 or 4), to a panel
-// [count][kPanel] of such words.
-using PanelRows = std::array<const std::byte*, kPanel>;
-void interleave_rows(const PanelRows& rows, int count, int word_bytes, std::byte* panel);
 
 constexpr int64_t round_up(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;

@@ -41,34 +41,21 @@ Matrix OpsCpu::pack_int8(int n, int k, Arena& arena, const RowSource& row_of) {
   const int64_t weight_bytes = panel_weight_bytes(form, k);
   const int64_t bytes = weight_bytes + kPanel * static_cast<int64_t>(sizeof(float));
   std::byte* data = arena.allocate(static_cast<uint64_t>(panels * bytes));
-  const int words = static_cast<int>(round_up(k, form.group)) / form.group;  // of a row
-  const int64_t row_bytes = int64_t{words} * form.group;
-  struct Room {
-    std::vector<std::byte> rows;  // [kPanel, row_bytes], then a row of padding
-    std::vector<float> scratch;
+  const auto scales_of = [&](int panel) {
+    return reinterpret_cast<float*>(data + panel * bytes + weight_bytes);
   };
-  std::vector<Room> rooms(static_cast<size_t>(team_.threads()));
-  team_.parallel_for(panels, [&](int index, int thread) {
-    Room& room = rooms[static_cast<size_t>(thread)];
-    room.rows.resize(static_cast<size_t>((kPanel + 1) * row_bytes),
-                     static_cast<std::byte>(form.offset));
-    std::byte* panel = data + index * bytes;
-    auto* scales = reinterpret_cast<float*>(panel + weight_bytes);
-    std::fill_n(scales, kPanel, 0.0f);
-    PanelRows rows;
-    rows.fill(room.rows.data() + kPanel * row_bytes);
-    for (int c = 0; c < kPanel && index * kPanel + c < n; ++c) {
-      const RowOf from = row_of(index * kPanel + c);
-      if (from.view == nullptr) continue;
-      std::byte* out = room.rows.data() + c * row_bytes;
-      scales[c] = read_int8_row(*from.view, from.row, room.scratch, reinterpret_cast<int8_t*>(out));
-      for (int i = 0; form.offset != 0 && i < k; ++i) {
-        out[i] = static_cast<std::byte>(static_cast<int>(out[i]) + form.offset);
-      }
-      rows[static_cast<size_t>(c)] = out;
+  for (int panel = 0; panel < panels; ++panel) std::fill_n(scales_of(panel), kPanel, 0.0f);
+  const int words = static_cast<int>(round_up(k, form.group)) / form.group;  // of a row
+  const auto padding = static_cast<std::byte>(form.offset);
+  const auto read = [&](const RowOf& from, int row, std::vector<float>& scratch, std::byte* out) {
+    scales_of(row / kPanel)[row % kPanel] =
+        read_int8_row(*from.view, from.row, scratch, reinterpret_cast<int8_t*>(out));
+    for (int i = 0; form.offset != 0 && i < k; ++i) {
+      out[i] = static_cast<std::byte>(static_cast<int>(out[i]) + form.offset);
     }
-    interleave_rows(rows, words, form.group, panel);
-  });
+    return out;
+  };
+  pack_rows(n, {words, form.group, padding, bytes}, row_of, read, data);
   return {n, k, DType::i8, data, static_cast<uint64_t>(panels * bytes), nullptr};
 }
 

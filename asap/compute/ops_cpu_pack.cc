@@ -34,6 +34,8 @@ const std::byte* bf16_row(const TensorView& view, int r, std::vector<float>& scr
   return out;
 }
 
+using PanelRows = std::array<const std::byte*, kPanel>;
+
 // A cache line of each row at a time: both sides stay in L1.
 template <typename Word>
 void interleave(const PanelRows& rows, int count, std::byte* panel) {
@@ -50,8 +52,7 @@ void interleave(const PanelRows& rows, int count, std::byte* panel) {
   }
 }
 
-}  // namespace
-
+// Rows of which a panel is made, each `count` words of `word_bytes`, to a panel [count][kPanel].
 void interleave_rows(const PanelRows& rows, int count, int word_bytes, std::byte* panel) {
   switch (word_bytes) {
     case 1: return interleave<uint8_t>(rows, count, panel);
@@ -61,33 +62,45 @@ void interleave_rows(const PanelRows& rows, int count, int word_bytes, std::byte
   }
 }
 
+}  // namespace
+
+void OpsCpu::pack_rows(int n, const PanelForm& form, const RowSource& row_of, const ReadRow& read,
+                       std::byte* data) {
+  const int64_t row_bytes = int64_t{form.words} * form.word_bytes;
+  struct Room {
+    std::vector<std::byte> rows;  // [kPanel, row_bytes], then a row of padding
+    std::vector<float> scratch;
+  };
+  std::vector<Room> rooms(static_cast<size_t>(team_.threads()));
+  team_.parallel_for((n + kPanel - 1) / kPanel, [&](int index, int thread) {
+    Room& room = rooms[static_cast<size_t>(thread)];
+    room.rows.resize(static_cast<size_t>((kPanel + 1) * row_bytes), form.padding);
+    PanelRows rows;
+    rows.fill(room.rows.data() + kPanel * row_bytes);
+    for (int c = 0; c < kPanel && index * kPanel + c < n; ++c) {
+      const int row = index * kPanel + c;
+      const RowOf from = row_of(row);
+      if (from.view == nullptr) continue;
+      rows[static_cast<size_t>(c)] =
+          read(from, row, room.scratch, room.rows.data() + c * row_bytes);
+    }
+    interleave_rows(rows, form.words, form.word_bytes, data + index * form.panel_bytes);
+  });
+}
+
 Matrix OpsCpu::pack_panels(int n, int k, bool bf16, Arena& arena, const RowSource& row_of) {
   Matrix w{n, k, bf16 ? DType::bf16 : DType::f32, nullptr, 0, nullptr};
   const int panels = (n + kPanel - 1) / kPanel;
   w.bytes = static_cast<uint64_t>(panels * panel_bytes(w));
   std::byte* data = arena.allocate(w.bytes);
   w.data = data;
-  const int words = bf16 ? (k + 1) / 2 : k;  // of a row, four bytes each
-  const int64_t row_bytes = int64_t{words} * 4;
-  struct Room {
-    std::vector<std::byte> rows;  // [kPanel, row_bytes], then zeros
-    std::vector<float> scratch;
+  const int words = bf16 ? (k + 1) / 2 : k;  // of a row
+  const auto read = [bf16](const RowOf& from, int, std::vector<float>& scratch, std::byte* out) {
+    if (bf16) return bf16_row(*from.view, from.row, scratch, out);
+    from.view->read_row(from.row, reinterpret_cast<float*>(out));
+    return static_cast<const std::byte*>(out);
   };
-  std::vector<Room> rooms(static_cast<size_t>(team_.threads()));
-  team_.parallel_for(panels, [&](int index, int thread) {
-    Room& room = rooms[static_cast<size_t>(thread)];
-    room.rows.resize(static_cast<size_t>((kPanel + 1) * row_bytes));
-    PanelRows rows;
-    rows.fill(room.rows.data() + kPanel * row_bytes);
-    for (int c = 0; c < kPanel && index * kPanel + c < n; ++c) {
-      const RowOf from = row_of(index * kPanel + c);
-      if (from.view == nullptr) continue;
-      std::byte* out = room.rows.data() + c * row_bytes;
-      if (!bf16) from.view->read_row(from.row, reinterpret_cast<float*>(out));
-      rows[static_cast<size_t>(c)] = bf16 ? bf16_row(*from.view, from.row, room.scratch, out) : out;
-    }
-    interleave_rows(rows, words, 4, data + index * panel_bytes(w));
-  });
+  pack_rows(n, {words, 4, std::byte{0}, panel_bytes(w)}, row_of, read, data);
   return w;
 }
 

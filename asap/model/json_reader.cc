@@ -23,12 +23,6 @@ Result<nlohmann::json> parse_json_object(const std::string& text, const std::str
     return depth < kMaxJsonDepth;
   };
   nlohmann::json object = nlohmann::json::parse(text, shallow, false);
-  if (object.is_discarded() && file.starts_with("--")) {
-    return fail(Code::invalid,
-                "{} is {}; it must be a JSON object, as '{{\"rope_theta\": 10000}}' (in quotes of "
-                "the shell)",
-                file, shown(text));
-  }
   if (object.is_discarded()) {
     return fail(Code::invalid, "{}: not valid JSON; restore it from the model's release", file);
   }

@@ -63,9 +63,14 @@ Status keep_layers(int layers, const std::string& name, nlohmann::json* config) 
 Result<nlohmann::json> merged_config(const ModelSource& source, const ConfigText& found) {
   ASAP_ASSIGN(nlohmann::json config, parse_json_object(found.text, found.name));
   if (!source.hf_overrides.empty()) {
-    ASAP_ASSIGN(const nlohmann::json overrides,
-                parse_json_object(source.hf_overrides, "--hf-overrides"));
-    merge(overrides, &config);
+    const auto overrides = parse_json_object(source.hf_overrides, "--hf-overrides");
+    if (!overrides) {
+      return fail(Code::invalid,
+                  "--hf-overrides is {}; it must be a JSON object, as '{{\"rope_theta\": 10000}}' "
+                  "(in quotes of the shell)",
+                  shown(source.hf_overrides));
+    }
+    merge(*overrides, &config);
   }
   ASAP_TRY(keep_layers(source.num_hidden_layers, found.name, &config));
   return config;

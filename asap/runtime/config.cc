@@ -33,8 +33,6 @@ namespace {
 // (docs/performance.md).
 constexpr int kKneeRowsPerExpert = 32;
 
-constexpr int kChunk = 8192;  // tokens of a group in a step, where nobody says
-
 struct Range {
   const char* flag;
   int value, low, high;
@@ -177,9 +175,7 @@ namespace {
 // Tokens of one batch. A prompt of the default engine runs whole, beside one token of everybody who
 // generates.
 int batch_tokens(const EngineConfig& config, int max_model_len) {
-  if (config.scheduler == "chunked") {
-    return config.chunked_prefill_size > 0 ? config.chunked_prefill_size : kChunk;
-  }
+  if (config.scheduler == "chunked") return config.chunked_prefill_size;
   if (!in_lockstep(config)) return config.max_num_batched_tokens;
   return std::max(config.max_num_batched_tokens, max_model_len + config.max_num_seqs);
 }

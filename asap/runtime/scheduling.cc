@@ -69,6 +69,7 @@ Result<EngineConfig> resolve_scheduling(EngineConfig c) {
   choose(c.batch_wait_ms, -1, c.scheduler == "default" ? 60 : lockstep ? 0 : 30);
   choose(c.partner_wait_ms, -1, paper ? 40 : 0);
   choose(c.exclusive_tokens, -1, paper ? 16384 : 0);
+  if (c.scheduler == "chunked") choose(c.chunked_prefill_size, 0, 8192);
   if (c.chunked_prefill_size != 0 && c.scheduler != "chunked") {
     return fail(Code::invalid,
                 "--chunked-prefill-size is of --scheduler chunked; with {} it is "

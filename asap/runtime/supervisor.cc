@@ -65,6 +65,7 @@ struct Supervisor::Unit {
   Instant retry;    // waiting: when to start
   int restarts = 0;
   std::string who, cause;  // of the last death
+  bool killed = false;     // a process was, not by us, since the unit was started
   std::string in_flight;   // batches at that time
   RecoveryEvent event;
 };
@@ -170,6 +171,7 @@ Status Supervisor::clear_windows() {
 Status Supervisor::spawn(Unit& unit, Instant now) {
   unit.state = Unit::State::starting;
   unit.spawned = now;
+  unit.killed = false;
   if (plan_.geometry.lockstep && unit.epoch > 1) ASAP_TRY(clear_windows());
   for (Unit::Member& member : unit.members) {
     WorkerSlot& slot = control_->worker(member.device);
@@ -227,8 +229,7 @@ Status Supervisor::wait_ready(bool progress, const std::function<bool()>& interr
 // A worker that the kernel ended for want of memory while it loaded would only be ended again.
 Status Supervisor::check_kills() const {
   for (const auto& unit : units_) {
-    const bool killed = unit->cause.find("signal 9") != unit->cause.npos;
-    if (!killed || kills_ < 0 || out_of_memory_kills() <= kills_) continue;
+    if (!unit->killed || kills_ < 0 || out_of_memory_kills() <= kills_) continue;
     return fail(Code::invalid,
                 "{} {}, and the kernel ran out of memory meanwhile (dmesg): the instance needs at "
                 "least {}; take a larger machine, --quantization int8, or fewer "
@@ -357,6 +358,7 @@ void Supervisor::look_after(Unit& unit, Instant now) {
     const auto state = static_cast<WorkerState>(slot.state.load());
     if (member.process.ended()) {
       const std::string error = state == WorkerState::failed ? ": " + slot.error.read() : "";
+      unit.killed = member.process.killed();
       return fence(unit, name,
                    fmt::format("(pid {}) {}{}", member.process.pid(), member.process.how(), error),
                    now);

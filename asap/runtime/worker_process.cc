@@ -82,6 +82,7 @@ Status WorkerProcess::spawn(const Geometry& g, int device, int control_fd,
   alive_ = true;
   end_fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   how_.clear();
+  killed_ = false;
   return {};
 }
 
@@ -94,6 +95,7 @@ bool WorkerProcess::ended() {
   int status = 0;
   if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
   how_ = describe_exit(status);
+  killed_ = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   alive_ = false;
   if (end_fd_ >= 0) close(std::exchange(end_fd_, -1));
   return true;

@@ -27,12 +27,14 @@ class WorkerProcess {
   // Readable once it has ended, to wait for that; -1: it is reaped, or the system has no such
   // thing.
   int end_fd() const { return end_fd_; }
+  // Whether it ended by SIGKILL: of its front, an operator, or a kernel without memory.
+  bool killed() const { return killed_; }
   // "was killed by signal 9 (Killed)", once it has ended.
   const std::string& how() const { return how_; }
 
  private:
   pid_t pid_ = 0;
-  bool alive_ = false;
+  bool alive_ = false, killed_ = false;
   int end_fd_ = -1;
   std::string how_;
 };

@@ -7,7 +7,8 @@
 // consumed; the layer order guarantees it:
 //   - dispatch(l+1) of a stage follows the combine of l, which answers dispatch(l);
 //   - gather(l+1) to a peer follows that peer's reduce(l), sent after it consumed gather(l);
-//   likewise the others;
+//   likewise the others; but a peer may end a batch that nobody wants a layer, or a batch, ahead of
+//   us: its reduce flag is then ahead too, and no payload is overwritten;
 //   - a turn follows the combine of the stage's last item, which needed every rank's dispatch;
 //   - a command follows the result of the stage's previous batch;
 //   - enter(l+1) of a lockstep rank follows everybody's leave(l), sent after they had seen

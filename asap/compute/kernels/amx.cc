@@ -130,12 +130,7 @@ void gemm_amx(const GemmArgs& g) {
         const char* at = w + i * g.panel_bytes + int64_t{k / 2} * kGroupBytes;
         multiply_rows<false>(reinterpret_cast<const char*>(x), 2 * kAmxLdx, g.rows, at,
                              (steps + 1) / 2, g.scratch, k > 0, sums + i * kPanel);
-        if (k + steps < g.k) continue;
-        const int column = (first + i) * columns;
-        const int left = g.n - column;
-        finish(g, {sums + i * kPanel, kSumsLd, 0, g.rows,
-                   g.bias == nullptr ? nullptr : g.bias + (first + i) * kPanel, g.y + column,
-                   left < columns ? left : columns});
+        if (k + steps >= g.k) finish_panel(g, first + i, sums + i * kPanel);
       }
     }
   }

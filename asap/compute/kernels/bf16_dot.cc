@@ -93,7 +93,6 @@ void dot_panel(DotTile t, int rows) {
 
 // Panels [first, first + count) of g, at most kGemmPanels.
 void dot_group(const GemmArgs& g, int first, int count) {
-  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;  // of y, per panel
   auto* x = reinterpret_cast<uint16_t*>(g.scratch + kGemmWeightFloats);
   float* sums = g.scratch + kGemmWeightFloats + g.rows * kBlockLdx;
   const char* w = static_cast<const char*>(g.w) + first * g.panel_bytes;
@@ -107,12 +106,7 @@ void dot_group(const GemmArgs& g, int first, int count) {
       // The last panel brings the next block of the first one. Past the end a prefetch is void.
       const char* ahead = i + 1 < count ? at + g.panel_bytes : w + offset + kDotK / 2 * kPairBytes;
       dot_panel({x, pairs, at, ahead, sums + i * kPanel, k > 0}, g.rows);
-      if (k + steps < g.k) continue;
-      const int column = (first + i) * columns;
-      const int left = g.n - column;
-      finish(g, {sums + i * kPanel, kSumsLd, 0, g.rows,
-                 g.bias == nullptr ? nullptr : g.bias + (first + i) * kPanel, g.y + column,
-                 left < columns ? left : columns});
+      if (k + steps >= g.k) finish_panel(g, first + i, sums + i * kPanel);
     }
   }
 }

@@ -188,6 +188,14 @@ ASAP_INLINE void round_row(const float* from, int count, uint16_t* to) {
   for (; i % 32 != 0; i += kWidth) store_bf16(to + i, V{});
 }
 
+// A panel's part of y, from its sums over all of k.
+ASAP_INLINE void finish_panel(const GemmArgs& g, int panel, float* sums) {
+  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;  // of y, per panel
+  const int left = g.n - panel * columns;
+  finish(g, {sums, kSumsLd, 0, g.rows, g.bias == nullptr ? nullptr : g.bias + panel * kPanel,
+             g.y + panel * columns, left < columns ? left : columns});
+}
+
 // All tiles of one panel and one block of k. t.w and t.ahead: the panel's, and the next one's.
 template <From FROM>
 ASAP_INLINE void block_panel(BlockTile t, int rows, float* sums) {
@@ -215,7 +223,6 @@ ASAP_INLINE void block_panel(BlockTile t, int rows, float* sums) {
 // Panels [first, first + count) of g, at most kGemmPanels.
 template <bool BF16>
 void block_group(const GemmArgs& g, const BlockScratch& scratch, int first, int count) {
-  const int columns = is_glu(g.mode) ? kPanel / 2 : kPanel;  // of y, per panel
   constexpr From kFrom = BF16 ? From::bf16 : From::f32;
   const int64_t ldw = BF16 ? kPanel * 4 : g.ldw * 4;  // of a pair, or of a k
   const char* w = static_cast<const char*>(g.w) + first * g.panel_bytes;
@@ -234,12 +241,7 @@ void block_group(const GemmArgs& g, const BlockScratch& scratch, int first, int 
       // The last panel brings the next block of the first one. Past the end a prefetch is void.
       t.ahead = i + 1 < count ? t.w + g.panel_bytes : w + offset + next;
       block_panel<kFrom>(t, g.rows, scratch.sums + i * kPanel);
-      if (k + steps < g.k) continue;
-      const int column = (first + i) * columns;
-      const int left = g.n - column;
-      finish(g, {scratch.sums + i * kPanel, kSumsLd, 0, g.rows,
-                 g.bias == nullptr ? nullptr : g.bias + (first + i) * kPanel, g.y + column,
-                 left < columns ? left : columns});
+      if (k + steps >= g.k) finish_panel(g, first + i, scratch.sums + i * kPanel);
     }
   }
 }
