@@ -88,6 +88,8 @@ TEST(ParseChat, AcceptsWhatClientsSend) {
   EXPECT_EQ(parse(chat_with(R"("logprobs":true)"))->sampling.logprobs, 0);
   EXPECT_EQ(parse(chat_with(R"("logprobs":false)"))->sampling.logprobs, -1);
   EXPECT_EQ(parse(chat_with(R"("max_tokens":5)"))->sampling.max_tokens, 5);
+  EXPECT_EQ(parse(chat_with(R"("max_tokens":5,"max_completion_tokens":9)"))->sampling.max_tokens,
+            9);
 }
 
 TEST(ParseChat, RefusesAndNamesTheField) {

@@ -102,11 +102,14 @@ Checked parse_n(const Fields& fields, int& out) {
   return {};
 }
 
-// max_completion_tokens is the newer name of the same thing.
-Checked parse_length(const Fields& fields, int max_model_len, SamplingParams& out) {
+// max_completion_tokens is the newer name of the same thing, and wins, as with OpenAI and vLLM.
+Checked parse_length(const Fields& fields, int max_model_len, CompletionRequest& request) {
+  SamplingParams& out = request.sampling;
   int64_t max_tokens = out.max_tokens;
-  ASAP_CHECKED(fields.integer("max_completion_tokens", 1, max_model_len, max_tokens));
-  ASAP_CHECKED(fields.integer("max_tokens", 1, max_model_len, max_tokens));
+  for (const std::string_view name : {"max_tokens", "max_completion_tokens"}) {
+    ASAP_CHECKED(fields.integer(name, 1, max_model_len, max_tokens));
+    if (fields.find(name)) request.length_field = name;
+  }
   out.max_tokens = static_cast<int>(max_tokens);
   ASAP_CHECKED(fields.boolean("ignore_eos", out.ignore_eos));
   int64_t min_tokens = 0;
@@ -307,7 +310,7 @@ tl::expected<CompletionRequest, ApiError> parse_completion(std::string_view body
   ASAP_CHECKED(check_model(fields, limits.model));
   ASAP_CHECKED(check_unsupported(fields));
   ASAP_CHECKED(parse_prompts(fields, limits.vocab, request.prompts));
-  ASAP_CHECKED(parse_length(fields, limits.max_model_len, request.sampling));
+  ASAP_CHECKED(parse_length(fields, limits.max_model_len, request));
   ASAP_CHECKED(parse_logprobs(fields, request.sampling));
   ASAP_CHECKED(parse_common(fields, limits, request));
   if (request.prompts.size() * static_cast<size_t>(request.n) > kMaxChoices) {
@@ -329,7 +332,7 @@ tl::expected<CompletionRequest, ApiError> parse_chat(std::string_view body,
   ASAP_CHECKED(check_unsupported_in_chat(fields));
   request.fill_context = !fields.find("max_tokens") && !fields.find("max_completion_tokens");
   if (request.fill_context) request.sampling.max_tokens = limits.max_model_len;
-  ASAP_CHECKED(parse_length(fields, limits.max_model_len, request.sampling));
+  ASAP_CHECKED(parse_length(fields, limits.max_model_len, request));
   ASAP_CHECKED(parse_chat_logprobs(fields, request.sampling));
   request.add_special_tokens = false;  // the template writes them
   ASAP_CHECKED(parse_common(fields, limits, request));
@@ -367,10 +370,11 @@ tl::expected<std::vector<std::vector<int32_t>>, ApiError> tokenize_prompts(
                  request.sampling.min_tokens, tokens, request.sampling.max_tokens);
     }
     if (tokens + request.sampling.max_tokens > limit) {
-      return bad("max_tokens",
-                 "the prompt's {} tokens and max_tokens {} make {}: the limit is {} "
+      return bad(request.length_field,
+                 "the prompt's {} tokens and {} {} make {}: the limit is {} "
                  "(max_model_len)",
-                 tokens, request.sampling.max_tokens, tokens + request.sampling.max_tokens, limit);
+                 tokens, request.length_field, request.sampling.max_tokens,
+                 tokens + request.sampling.max_tokens, limit);
     }
   }
   return prompts;

@@ -40,12 +40,13 @@ struct CompletionRequest {
   bool return_timing = false;  // where the time to the first token went; ours, not OpenAI's
   bool add_special_tokens = true;
   bool fill_context = false;  // as many tokens as the model has room for; max_tokens is not used
-  std::string_view prompt_field = "prompt";  // what errors about the prompt name
-  std::vector<std::string> stop;             // the text ends before the first of these
-  bool include_stop = false;                 // ... or behind it
-  bool skip_special_tokens = true;           // in the text
-  int priority = 0;                          // as in vLLM: lower starts earlier
-  std::string request_id;                    // the client's own; ""
+  std::string_view prompt_field = "prompt";      // what errors about the prompt name
+  std::string_view length_field = "max_tokens";  // ... and about the length of the answer
+  std::vector<std::string> stop;                 // the text ends before the first of these
+  bool include_stop = false;                     // ... or behind it
+  bool skip_special_tokens = true;               // in the text
+  int priority = 0;                              // as in vLLM: lower starts earlier
+  std::string request_id;                        // the client's own; ""
 };
 
 inline constexpr size_t kMaxChoices = 256;  // prompts times n

@@ -226,7 +226,7 @@ TEST(ParseCompletion, AcceptsWhatClientsSend) {
   EXPECT_TRUE(request.has_seed && request.stream && request.include_usage);
   EXPECT_EQ(request.stop, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(parsed(with(R"("max_completion_tokens":7)")).sampling.max_tokens, 7);
-  EXPECT_EQ(parsed(with(R"("max_completion_tokens":7,"max_tokens":5)")).sampling.max_tokens, 5);
+  EXPECT_EQ(parsed(with(R"("max_completion_tokens":7,"max_tokens":5)")).sampling.max_tokens, 7);
   EXPECT_EQ(parsed(with(R"("min_tokens":3,"ignore_eos":true)")).sampling.max_tokens, 16);
 }
 
@@ -269,6 +269,11 @@ TEST(TokenizePrompts, ChecksLengthsWithBothNumbers) {
   for (const char* number : {"51", "50", "101", "100"}) {
     EXPECT_NE(error.message.find(number), std::string::npos) << error.message;
   }
+
+  error = refused(R"({"max_completion_tokens":50,"max_tokens":1,"prompt":")" +
+                  std::string(51, 'x') + "\"}");
+  EXPECT_EQ(error.param, "max_completion_tokens");
+  EXPECT_NE(error.message.find("max_completion_tokens 50"), std::string::npos) << error.message;
 
   auto request = parsed(R"({"max_tokens":50,"prompt":[")" + std::string(50, 'x') + "\"]}");
   const auto ids = tokenize_prompts(request, kLimits, test::byte_tokenizer());
