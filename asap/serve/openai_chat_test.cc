@@ -131,6 +131,8 @@ TEST(ParseChat, RefusesAndNamesTheField) {
       {chat_with(R"("function_call":"auto")"), "function_call", "not supported"},
       {chat_with(R"("response_format":{"type":"json_object"})"), "response_format", "not enforced"},
       {chat_with(R"("response_format":"text")"), "response_format", "not enforced"},
+      {chat_with(R"("guided_json":{})"), "guided_json", "not enforced"},
+      {chat_with(R"("structured_outputs":{"choice":["a"]})"), "structured_outputs", "not enforced"},
       {chat_with(R"("chat_template":"x")"), "chat_template", "not supported"},
       {chat_with(R"("chat_template_kwargs":5)"), "chat_template_kwargs", "an object"},
       {chat_with(R"("chat_template_kwargs":{"messages":[]})"), "chat_template_kwargs", "messages"},

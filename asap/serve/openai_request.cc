@@ -56,6 +56,23 @@ Checked parse_prompts(const Fields& fields, int vocab, std::vector<Prompt>& out)
 
 // ---- the other fields
 
+// What a client wants the answer's text to conform to. Ignoring it would hand out text that the
+// client then fails to read. OpenAI's name, then those of vLLM.
+Checked check_format(const Fields& fields) {
+  const Json* format = fields.find("response_format");
+  if (format && !(format->is_object() && format->value("type", Json()) == "text")) {
+    return fields.wrong("response_format", *format,
+                        "{\"type\": \"text\"}: other formats are not enforced");
+  }
+  for (const std::string_view name : {"structured_outputs", "guided_json", "guided_regex",
+                                      "guided_choice", "guided_grammar", "structural_tag"}) {
+    if (const Json* value = fields.find(name)) {
+      return fields.wrong(name, *value, "none: formats are not enforced");
+    }
+  }
+  return {};
+}
+
 // Fields that would change the answer's meaning and are served with one value only.
 Checked check_unsupported(const Fields& fields) {
   bool echo = false;
@@ -64,7 +81,7 @@ Checked check_unsupported(const Fields& fields) {
   if (const Json* suffix = fields.find("suffix"); suffix && *suffix != "") {
     return fields.wrong("suffix", *suffix, "none: it is not supported");
   }
-  return {};
+  return check_format(fields);
 }
 
 Checked parse_stop(const Fields& fields, std::vector<std::string>& out) {
@@ -226,11 +243,6 @@ Checked check_unsupported_in_chat(const Fields& fields) {
     if (*choice != "auto" && *choice != "none") {
       return fields.wrong("tool_choice", *choice, "\"auto\" or \"none\": calls are not enforced");
     }
-  }
-  const Json* format = fields.find("response_format");
-  if (format && !(format->is_object() && format->value("type", Json()) == "text")) {
-    return fields.wrong("response_format", *format,
-                        "{\"type\": \"text\"}: other formats are not enforced");
   }
   return {};
 }

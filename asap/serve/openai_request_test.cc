@@ -149,6 +149,14 @@ const Refusal kRefusals[] = {
     {with(R"("echo":true)"), "echo", "only false"},
     {with(R"("echo":"no")"), "echo", "true or false"},
     {with(R"("suffix":"end")"), "suffix", "not supported"},
+    {with(R"("response_format":{"type":"json_object"})"), "response_format", "not enforced"},
+    {with(R"("response_format":"text")"), "response_format", "not enforced"},
+    {with(R"("guided_json":{"type":"object"})"), "guided_json", "not enforced"},
+    {with(R"("guided_regex":"a+")"), "guided_regex", "not enforced"},
+    {with(R"("guided_choice":["a"])"), "guided_choice", "not enforced"},
+    {with(R"("guided_grammar":"g")"), "guided_grammar", "not enforced"},
+    {with(R"("structured_outputs":{"regex":"a"})"), "structured_outputs", "not enforced"},
+    {with(R"("structural_tag":"t")"), "structural_tag", "not enforced"},
     // stop, stream and the rest
     {with(R"("stop":5)"), "stop", "number 5"},
     {with(R"("stop":"")"), "stop", "1 to 256 bytes"},
@@ -213,6 +221,7 @@ TEST(ParseCompletion, PromptForms) {
 TEST(ParseCompletion, AcceptsWhatClientsSend) {
   const auto request = parsed(with(
       R"("model":"m","n":1,"best_of":1,"echo":false,"suffix":null,"logprobs":null,"seed":-1,
+         "response_format":{"type":"text"},"guided_json":null,"structured_outputs":null,
          "max_tokens":4.0,"min_tokens":4,"temperature":0,"top_p":0.9,"top_k":-1,"stop":["a","b"],
          "repetition_penalty":1.1,"stream":true,"lora_path":null,"unknown":{"deep":[[1]]},
          "stream_options":{"include_usage":true,"continuous_usage_stats":true})"));
