@@ -116,7 +116,8 @@ class MalformedTest : public ::testing::Test {
     EXPECT_FALSE(body["error"]["message"].get<std::string>().empty()) << shown;
     if (param == nullptr) return;
     const std::string named = body["error"]["param"].is_string() ? body["error"]["param"] : "";
-    EXPECT_TRUE(named == param || named.starts_with(std::string(param) + "."))
+    EXPECT_TRUE(named == param || named.starts_with(std::string(param) + ".") ||
+                named.starts_with(std::string(param) + "["))
         << shown << " names '" << named << "': " << body["error"]["message"];
   }
 

@@ -104,9 +104,20 @@ TEST(ParseChat, RefusesAndNamesTheField) {
       {R"({"messages":[]})", "messages", "at least one"},
       {R"({"messages":"hi"})", "messages", "array"},
       {R"({"messages":{"role":"user"}})", "messages", "array"},
-      {R"({"messages":["hi"]})", "messages", "messages[0]"},
-      {R"({"messages":[{"content":"hi"}]})", "messages", "role"},
-      {R"({"messages":[{"role":"user","content":7}]})", "messages", "messages[0].content"},
+      {R"({"messages":["hi"]})", "messages[0]", "messages[0] is string \"hi\": expected an object"},
+      {R"({"messages":[{"content":"hi"}]})", "messages[0].role", "missing"},
+      {R"({"messages":[{"role":null,"content":"hi"}]})", "messages[0].role", "missing"},
+      {R"({"messages":[{"role":5,"content":"hi"}]})", "messages[0].role", "number 5"},
+      {R"({"messages":[{"role":"user","content":"hi"},{"role":"narrator","content":"hi"}]})",
+       "messages[1].role", "string \"narrator\": expected \"system\", \"developer\", \"user\""},
+      {R"({"messages":[{"role":"User","content":"hi"}]})", "messages[0].role", "User"},
+      {R"({"messages":[{"role":"user","content":7}]})", "messages[0].content", "number 7"},
+      {R"({"messages":[{"role":"user"}]})", "messages[0].content", "missing"},
+      {R"({"messages":[{"role":"system","content":null}]})", "messages[0].content", "missing"},
+      {R"({"messages":[{"role":"tool"}]})", "messages[0].content", "missing"},
+      {R"({"messages":[{"role":"assistant"}]})", "messages[0].content", "tool_calls"},
+      {R"({"messages":[{"role":"assistant","content":null,"tool_calls":[]}]})",
+       "messages[0].content", "tool_calls"},
       {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})",
        "messages", "image_url"},
       {R"({"messages":[{"role":"user","content":"refuse"}]})", "messages", "as you wish"},
@@ -147,6 +158,20 @@ TEST(ParseChat, RefusesAndNamesTheField) {
     EXPECT_EQ(request.error().param, expected.param) << shown << ": " << request.error().message;
     EXPECT_NE(request.error().message.find(expected.message), std::string::npos)
         << shown << ": " << request.error().message;
+  }
+}
+
+TEST(ParseChat, KnownRolesAndWhatMayStandForContent) {
+  for (const char* role : {"system", "developer", "user", "assistant", "tool", "function"}) {
+    EXPECT_EQ(prompt_of(fmt::format(R"({{"messages":[{{"role":"{}","content":""}}]}})", role)),
+              fmt::format("<{}><assistant>", role));
+  }
+  for (const char* instead :
+       {R"("content":null,"tool_calls":[{"function":{"name":"f"}}])",
+        R"("tool_calls":[{"function":{"name":"f"}}])", R"("function_call":{"name":"f"})",
+        R"("reasoning_content":"hm")", R"("reasoning":"hm")", R"("refusal":"no")"}) {
+    EXPECT_EQ(prompt_of(fmt::format(R"({{"messages":[{{"role":"assistant",{}}}]}})", instead)),
+              "<assistant><assistant>");
   }
 }
 

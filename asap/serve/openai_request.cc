@@ -247,6 +247,48 @@ Checked check_unsupported_in_chat(const Fields& fields) {
   return {};
 }
 
+// Whether an assistant's message says something without content.
+bool speaks_otherwise(const Fields& message) {
+  const Json* calls = message.find("tool_calls");
+  if (calls && !calls->empty()) return true;
+  constexpr std::string_view kOthers[] = {"function_call", "refusal", "reasoning_content",
+                                          "reasoning"};
+  return std::any_of(std::begin(kOthers), std::end(kOthers),
+                     [&](std::string_view name) { return message.find(name) != nullptr; });
+}
+
+// The rules of OpenAI's API. A template drops or misreads what it does not know, without a word.
+// What is in parts, calls and the like is checked where they are prepared for the template.
+Checked check_messages(const Json& messages) {
+  static constexpr std::string_view kRoles[] = {"system",    "developer", "user",
+                                                "assistant", "tool",      "function"};
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string path = fmt::format("messages[{}]", i);
+    if (!messages[i].is_object()) {
+      return bad(path, "{} is {}: expected an object with a role and content", path,
+                 describe(messages[i]));
+    }
+    const Fields message(messages[i], path + ".");
+    const std::string roles = fmt::format("\"{}\"", fmt::join(kRoles, "\", \""));
+    const Json* role = message.find("role");
+    if (!role) return bad(path + ".role", "{}.role is missing: expected one of {}", path, roles);
+    if (std::find(std::begin(kRoles), std::end(kRoles), *role) == std::end(kRoles)) {
+      return message.wrong("role", *role, roles);
+    }
+    const Json* content = message.find("content");
+    if (content && !content->is_string() && !content->is_array()) {
+      return message.wrong("content", *content, "a string or an array of parts");
+    }
+    const bool assistant = *role == "assistant";
+    if (!content && !(assistant && speaks_otherwise(message))) {
+      return bad(path + ".content",
+                 "{}.content is missing: expected a string or an array of parts{}", path,
+                 assistant ? ", or tool_calls in its place" : "");
+    }
+  }
+  return {};
+}
+
 // A field of the body as the template language sees it, or undefined. The types that `fields` has
 // checked hold for it too.
 const jinja::Value& value_of(const jinja::Value& body, std::string_view name) {
@@ -285,6 +327,7 @@ tl::expected<std::string, ApiError> render_chat(const Fields& fields, std::strin
   if (!messages->is_array() || messages->empty()) {
     return fields.wrong("messages", *messages, "an array of at least one message");
   }
+  ASAP_CHECKED(check_messages(*messages));
   const Json* tools = fields.find("tools");
   if (tools) {
     const auto is_object = [](const Json& tool) { return tool.is_object(); };
