@@ -44,6 +44,13 @@ int32_t Bpe::id_of_char(char32_t code) const {
   return it == high_char_ids_.end() ? -1 : it->second;
 }
 
+size_t Bpe::most_bytes_per_id() const {
+  const bool each_byte = (byte_level_ || byte_fallback_) &&
+                         std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
+  const bool each_unknown = unknown_ >= 0 && !fuse_unknown_;
+  return each_byte || each_unknown ? longest_ : 0;
+}
+
 BpeEncoder::BpeEncoder(const Bpe& bpe, size_t text_bytes, std::vector<int32_t>* out)
     : bpe_(bpe), out_(out), seen_(std::bit_ceil(std::clamp<size_t>(text_bytes / 4, 16, 8192))) {}
 

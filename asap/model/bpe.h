@@ -19,6 +19,7 @@
 namespace asap {
 
 constexpr int32_t kMaxTokenId = 1 << 24;  // exclusive
+constexpr size_t kMaxUtf8Bytes = 4;       // of a character
 
 // Lets a map keyed by string be asked with a string_view.
 struct StringHash {
@@ -63,6 +64,8 @@ class Bpe {
 
   // By the text in the file: for from_ranks the token's bytes.
   const TokenIds& vocab() const { return vocab_; }
+  // Bytes of a text that one id may stand for. 0: any number, as some bytes may give no id.
+  size_t most_bytes_per_id() const;
 
  private:
   friend class BpeEncoder;
@@ -90,6 +93,7 @@ class Bpe {
   bool byte_fallback_ = false;
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
+  size_t longest_ = kMaxUtf8Bytes;  // bytes that a token spells; a character may be unknown
 };
 
 // Encodes the pieces of one text. Remembers where in the output a piece was encoded before, so that

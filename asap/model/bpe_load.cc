@@ -77,6 +77,7 @@ Bpe Bpe::from_ranks(const std::vector<std::string>& tokens) {
   out.vocab_.reserve(tokens.size());
   for (size_t id = 0; id < tokens.size(); ++id) {
     out.vocab_.emplace(tokens[id], static_cast<int32_t>(id));
+    out.longest_ = std::max(out.longest_, tokens[id].size());
     if (tokens[id].size() == 1) {
       out.byte_ids_[static_cast<uint8_t>(tokens[id].front())] = static_cast<int32_t>(id);
     }
@@ -132,8 +133,9 @@ Status Bpe::read_vocab(const nlohmann::json& model) {
     }
     const auto id = value.get<int32_t>();
     vocab_.emplace(token, id);
+    const std::optional<std::string> bytes = spelled(token);
+    if (bytes) longest_ = std::max(longest_, bytes->size());
     if (!byte_level_) continue;
-    const std::optional<std::string> bytes = bytes_of_alphabet(token);
     if (bytes && bytes->size() == 1) byte_ids_[static_cast<uint8_t>(bytes->front())] = id;
   }
   if (!byte_level_) find_characters();

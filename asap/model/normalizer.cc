@@ -13,6 +13,7 @@ constexpr size_t kMaxNormalizerSteps = 64;
 constexpr int kMaxNormalizerDepth = 8;
 constexpr size_t kMaxPrependBytes = 4096;
 constexpr size_t kMaxNormalizerGrowth = 1024;
+constexpr size_t kMaxNormalizerShrinkage = 1024;
 
 constexpr char kNormalizerWhere[] = "tokenizer.json: normalizer";
 
@@ -107,6 +108,33 @@ Status Normalizer::grow(size_t factor) {
   if (growth_ <= kMaxNormalizerGrowth) return {};
   return fail(Code::invalid, "{}: replacements may make a text over {} times as long",
               kNormalizerWhere, kMaxNormalizerGrowth);
+}
+
+size_t Normalizer::most_bytes_per_byte() const {
+  size_t product = 1;
+  for (const Step& step : steps_) {
+    product *= most_bytes_per_byte(step);
+    if (product > kMaxNormalizerShrinkage) return 0;
+  }
+  return product;
+}
+
+size_t Normalizer::most_bytes_per_byte(const Step& step) {
+  switch (step.kind) {
+    // A mathematical A of four bytes becomes an A of one. What is composed shrinks less: three
+    // letters of three bytes make a Hangul syllable of three.
+    case Kind::normal_form:
+    case Kind::lowercase: return 4;
+    case Kind::strip_accents:
+    case Kind::strip: return 0;
+    case Kind::prepend: return 1;
+    case Kind::replace: {
+      const size_t found = step.pattern->literal().size();
+      const size_t put = step.content.size();
+      return found == 0 || put == 0 ? 0 : (found + put - 1) / put;
+    }
+  }
+  return 0;
 }
 
 std::string_view Normalizer::apply(std::string_view text, std::deque<std::string>* arena) const {

@@ -25,6 +25,8 @@ class Normalizer {
   // `text` (valid UTF-8) after all steps. Points into `text`, or into `arena` where it was changed.
   std::string_view apply(std::string_view text, std::deque<std::string>* arena) const;
   std::string apply(std::string_view text) const;
+  // Bytes of a text that may become one byte. 0: any number, as steps leave something out.
+  size_t most_bytes_per_byte() const;
 
  private:
   enum class Kind { normal_form, lowercase, strip_accents, strip, prepend, replace };
@@ -40,6 +42,7 @@ class Normalizer {
   Status add_sequence(const nlohmann::json& config, int depth);
   Status add_text_step(const nlohmann::json& config, Kind kind);
   Status grow(size_t factor);
+  static size_t most_bytes_per_byte(const Step& step);
   static std::string run(const Step& step, std::string_view text);
 
   std::vector<Step> steps_;

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "asap/model/utf8.h"
+
 namespace asap {
 namespace {
 
@@ -49,6 +51,27 @@ TEST(Normalizer, Steps) {
   };
   for (const auto& row : table) {
     EXPECT_EQ(normalized_by(row.config, row.text), row.expected) << row.config;
+  }
+}
+
+TEST(Normalizer, NothingShrinksMoreThanItSays) {
+  for (const char* type : {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}) {
+    const json config = {{"type", type}};
+    const Result<Normalizer> normalizer = Normalizer::parse(config);
+    ASSERT_TRUE(normalizer) << normalizer.error().message;
+    const size_t most = normalizer->most_bytes_per_byte();
+    EXPECT_EQ(most, 4u);
+    for (char32_t code = 0; code < 0x30000; ++code) {  // beyond, nothing changes
+      if (code >= 0xD800 && code < 0xE000) continue;
+      // Also beside what characters are composed with.
+      for (const std::string_view after : {"", "\u0301", "\u0323\u0302", "\u1161\u11A8"}) {
+        std::string text;
+        append_utf8(code, &text);
+        text += after;
+        const std::string out = normalizer->apply(text);
+        ASSERT_LE(text.size(), out.size() * most) << type << " " << static_cast<uint32_t>(code);
+      }
+    }
   }
 }
 

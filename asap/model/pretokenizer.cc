@@ -186,6 +186,12 @@ Status Pretokenizer::add_regex(std::string_view pattern, Step step) {
   return {};
 }
 
+bool Pretokenizer::removes() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const Step& step) {
+    return step.pattern && step.behavior == Behavior::removed;
+  });
+}
+
 void Pretokenizer::split(std::string_view text, bool beginning, std::deque<std::string>* arena,
                          std::vector<std::string_view>* pieces) const {
   if (text.empty()) return;

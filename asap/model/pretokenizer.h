@@ -29,6 +29,8 @@ class Pretokenizer {
   bool byte_level() const { return byte_level_; }
   // Whether what comes of a text depends on its being the beginning of the whole.
   bool minds_beginning() const { return minds_beginning_; }
+  // Whether parts of a text are in no piece.
+  bool removes() const;
 
   // Appends the pieces of `text` (valid UTF-8) in order; none is empty. They point into `text`, or
   // into `arena` where characters were put before it or replaced. `beginning`: nothing stands

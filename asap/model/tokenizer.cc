@@ -117,6 +117,10 @@ bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && id < vocab_size() && impl_->tokens[static_cast<size_t>(id)].special;
 }
 
+size_t Tokenizer::most_bytes_per_id() const {
+  return impl_->most_bytes_per_id;
+}
+
 std::string StreamDecoder::push(int32_t id) {
   std::string text;
   const Tokenizer::Impl& impl = *tokenizer_->impl_;

@@ -43,6 +43,10 @@ class Tokenizer {
   int32_t vocab_size() const;                   // largest id + 1
   int32_t id_of(std::string_view token) const;  // -1: unknown
   bool is_special(int32_t id) const;
+  // Bytes of a text that one id may stand for, so that a text's size says how many ids it gives at
+  // least. 0: any number, as something may be left out (white space beside a special token,
+  // unknown characters).
+  size_t most_bytes_per_id() const;
 
  private:
   friend class StreamDecoder;

@@ -20,6 +20,9 @@ inline void exercise(const Tokenizer& tokenizer, std::string_view text) {
   for (const int32_t id : ids) {
     CHECK(id >= 0 && id < tokenizer.vocab_size(), "id {} of {}", id, tokenizer.vocab_size());
   }
+  const size_t most = tokenizer.most_bytes_per_id();
+  CHECK(most == 0 || ids.size() >= text.size() / most, "{} ids, {} bytes, {} each", ids.size(),
+        text.size(), most);
   // Ids that no text gives, too.
   for (const char c : text.substr(0, 64)) ids.push_back(static_cast<uint8_t>(c));
   for (const bool skip_special : {false, true}) {

@@ -32,6 +32,7 @@ struct TokenizerData {
   TokenIds added_ids;                   // added tokens by content
   std::vector<int32_t> prefix, suffix;  // put around a text when special tokens are asked for
   std::vector<Token> tokens;            // by id
+  size_t most_bytes_per_id = 0;         // Tokenizer::most_bytes_per_id()
   std::string texts;                    // as the decoder takes them (TextDecoder::prepared)
 
   int32_t id_of(std::string_view token) const;  // -1: unknown

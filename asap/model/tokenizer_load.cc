@@ -95,6 +95,7 @@ class Reader {
     ASAP_ASSIGN(Frame frame, Frame::parse(field(file, "post_processor"), is_token));
     out_.prefix = std::move(frame.prefix);
     out_.suffix = std::move(frame.suffix);
+    find_most_bytes_per_id();
     return {};
   }
 
@@ -115,6 +116,7 @@ class Reader {
       reserved.special = true;
       ASAP_TRY(add(reserved));
     }
+    find_most_bytes_per_id();
     return {};
   }
 
@@ -225,6 +227,8 @@ class Reader {
     out_.tokens[static_cast<size_t>(token.id)].special = token.special;
     const std::string pattern =
         token.normalized ? out_.normalizer.apply(token.content) : token.content;
+    longest_added_ = std::max({longest_added_, token.content.size(), pattern.size()});
+    absorbs_ = absorbs_ || token.lstrip || token.rstrip;
     AddedTokens& tokens = token.normalized ? out_.normalized_tokens : out_.raw_tokens;
     if (tokens.add(token, pattern) && pattern.empty() == token.content.empty()) return {};
     return fail(
@@ -232,6 +236,13 @@ class Reader {
         "{}: added token {} is to be normalized, which leaves nothing of it or what is left "
         "of another one; that is not supported",
         file_, token.id);
+  }
+
+  void find_most_bytes_per_id() {
+    const size_t of_pieces = out_.bpe.most_bytes_per_id();
+    if (of_pieces == 0 || absorbs_ || out_.pretokenizer.removes()) return;
+    out_.most_bytes_per_id =
+        std::max(of_pieces, longest_added_) * out_.normalizer.most_bytes_per_byte();
   }
 
   // The id of bos_token or eos_token: a text, or an object that holds it.
@@ -250,6 +261,8 @@ class Reader {
 
   const char* file_;
   TokenizerData& out_;
+  size_t longest_added_ = 0;  // bytes
+  bool absorbs_ = false;      // an added token takes the white space beside it
 };
 
 Result<json> parse_config(const std::string& text) {

@@ -28,12 +28,15 @@ TEST_P(Golden, AgreesBothWays) {
   Prng random(17);
   const std::vector<json> cases = golden_lines(GetParam() + "/cases.jsonl");
   EXPECT_GE(cases.size(), 80u);
+  const size_t most = t.most_bytes_per_id();
+  EXPECT_EQ(most > 0, !GetParam().starts_with("bytelevel_"));  // whose <mask> absorbs white space
   for (const json& expected : cases) {
     const auto text = expected["text"].get<std::string>();
     const auto ids = expected["ids"].get<Ids>();
     const auto decoded = expected["decoded"].get<std::string>();
     EXPECT_EQ(t.encode(text, false), ids) << text;
     EXPECT_EQ(t.encode(text, true), expected.value("ids_with_special", ids)) << text;
+    EXPECT_TRUE(most == 0 || text.size() <= ids.size() * most) << text;
     EXPECT_EQ(t.decode(ids, false), decoded);
     EXPECT_EQ(t.decode(ids, true), expected.value("decoded_skip_special", decoded));
     // A stream gives the same, also for ids that no text gives.
@@ -55,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Files, Golden,
 
 // Files that put the parts of tokenizer.json together at random.
 TEST(Components, AgreeInAnyCombination) {
-  int agreed = 0;
+  int agreed = 0, bounded = 0;
   for (const json& line : golden_lines("components/cases.jsonl")) {
     const auto file = line["tokenizer"].get<std::string>();
     const Result<Tokenizer> t = Tokenizer::parse(file, "");
@@ -67,6 +70,9 @@ TEST(Components, AgreeInAnyCombination) {
       const auto text = expected["text"].get<std::string>();
       EXPECT_EQ(t->encode(text, false), expected["ids"].get<Ids>()) << text << "\n" << file;
       EXPECT_EQ(t->encode(text, true), expected["ids_with_special"].get<Ids>());
+      if (t->most_bytes_per_id() == 0) continue;
+      EXPECT_LE(text.size(), expected["ids"].size() * t->most_bytes_per_id()) << text << file;
+      ++bounded;
     }
     for (const json& expected : line["decode"]) {
       const auto ids = expected["ids"].get<Ids>();
@@ -79,6 +85,7 @@ TEST(Components, AgreeInAnyCombination) {
     ++agreed;
   }
   EXPECT_GE(agreed, 100);
+  EXPECT_GE(bounded, 100);
 }
 
 TEST(Tokenizer, DemoModelAddsItsBos) {
@@ -283,6 +290,42 @@ TEST(Bpe, LongTextsOfCharactersTakeNoQuadraticTime) {
   }
   // Quadratic time would be hours.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST(Tokenizer, MostBytesPerId) {
+  const json bytes = small_file();  // the longest are abab and </s>
+  EXPECT_EQ(make(bytes).most_bytes_per_id(), 4u);
+  EXPECT_EQ(make(spm_file("▁ab", {"▁ a", "▁a b"})).most_bytes_per_id(), 6u);  // <0xE4>
+  json file = bytes;
+  file["added_tokens"].push_back({{"id", 310}, {"content", "<|long|>"}});
+  EXPECT_EQ(make(file).most_bytes_per_id(), 8u);
+  file["normalizer"] = {{"type", "NFKC"}};
+  EXPECT_EQ(make(file).most_bytes_per_id(), 32u);
+  file["normalizer"] = json::parse(R"({"type":"Replace","pattern":{"String":"ab"},"content":"c"})");
+  EXPECT_EQ(make(file).most_bytes_per_id(), 16u);
+
+  // Where something may be left out there is no such number.
+  const char* const normalizers[] = {
+      R"({"type":"StripAccents"})", R"({"type":"Strip","strip_left":true,"strip_right":false})",
+      R"({"type":"Replace","pattern":{"String":"a"},"content":""})",
+      R"({"type":"Replace","pattern":{"Regex":"a+"},"content":"a"})"};
+  for (const char* normalizer : normalizers) {
+    file["normalizer"] = json::parse(normalizer);
+    EXPECT_EQ(make(file).most_bytes_per_id(), 0u) << normalizer;
+  }
+  file = bytes;
+  file["added_tokens"][0]["rstrip"] = true;
+  EXPECT_EQ(make(file).most_bytes_per_id(), 0u);
+  file = bytes;
+  file["pre_tokenizer"] = split_config({{"String", "x"}}, "Removed");
+  EXPECT_EQ(make(file).most_bytes_per_id(), 0u);
+  file = bytes;
+  file["model"]["vocab"].erase("x");  // gives nothing now
+  EXPECT_EQ(make(file).most_bytes_per_id(), 0u);
+  file["model"]["unk_token"] = "zz";
+  EXPECT_EQ(make(file).most_bytes_per_id(), 4u);
+  file["model"]["fuse_unk"] = true;
+  EXPECT_EQ(make(file).most_bytes_per_id(), 0u);
 }
 
 TEST(Tokenizer, SpmStyle) {

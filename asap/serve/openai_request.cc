@@ -398,6 +398,28 @@ tl::expected<CompletionRequest, ApiError> parse_chat(std::string_view body,
   return request;
 }
 
+namespace {
+
+// A prompt of `tokens`, or, if they were not counted, of at least so many.
+Checked check_length(const CompletionRequest& request, bool counted, size_t tokens, int64_t limit) {
+  if (tokens < static_cast<size_t>(limit)) return {};
+  return bad(request.prompt_field,
+             "the prompt has {}{} tokens: at most {} leave room for one more (max_model_len {})",
+             counted ? "" : "at least ", tokens, limit - 1, limit);
+}
+
+// A text of megabytes takes seconds; where even the longest tokens would be too many of them, it
+// is refused without.
+tl::expected<std::vector<int32_t>, ApiError> encode(const CompletionRequest& request,
+                                                    const std::string& text, int64_t limit,
+                                                    const Tokenizer& tokenizer) {
+  const size_t most = tokenizer.most_bytes_per_id();
+  if (most > 0) ASAP_CHECKED(check_length(request, false, text.size() / most, limit));
+  return tokenizer.encode(text, request.add_special_tokens);
+}
+
+}  // namespace
+
 tl::expected<std::vector<std::vector<int32_t>>, ApiError> tokenize_prompts(
     CompletionRequest& request, const RequestLimits& limits, const Tokenizer& tokenizer) {
   std::vector<std::vector<int32_t>> prompts;
@@ -406,19 +428,15 @@ tl::expected<std::vector<std::vector<int32_t>>, ApiError> tokenize_prompts(
     if (auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
       prompts.push_back(std::move(*ids));
     } else {
-      prompts.push_back(
-          tokenizer.encode(std::get<std::string>(prompt), request.add_special_tokens));
+      auto encoded = encode(request, std::get<std::string>(prompt), limit, tokenizer);
+      if (!encoded) return tl::unexpected(std::move(encoded).error());
+      prompts.push_back(*std::move(encoded));
     }
     const auto tokens = static_cast<int64_t>(prompts.back().size());
     if (tokens == 0) {
       return bad(request.prompt_field, "the prompt is empty: at least one token is needed");
     }
-    if (tokens >= limit) {
-      return bad(request.prompt_field,
-                 "the prompt has {} tokens: at most {} leave room for one more "
-                 "(max_model_len {})",
-                 tokens, limit - 1, limit);
-    }
+    ASAP_CHECKED(check_length(request, true, prompts.back().size(), limit));
     if (request.fill_context) request.sampling.max_tokens = static_cast<int>(limit - tokens);
     if (request.sampling.min_tokens > request.sampling.max_tokens) {
       return bad("min_tokens", "min_tokens is {}: the prompt's {} tokens leave room for {}",

@@ -284,6 +284,15 @@ TEST(TokenizePrompts, ChecksLengthsWithBothNumbers) {
   EXPECT_EQ(error.param, "max_completion_tokens");
   EXPECT_NE(error.message.find("max_completion_tokens 50"), std::string::npos) << error.message;
 
+  // So large that no token but the longest, <eos>, could make it fit: it is not tokenized.
+  error = refused(R"({"max_tokens":1,"prompt":")" + std::string(10'000'000, 'x') + "\"}");
+  EXPECT_EQ(error.param, "prompt");
+  EXPECT_EQ(error.message,
+            "the prompt has at least 2000000 tokens: at most 99 leave room for one more "
+            "(max_model_len 100)");
+  error = refused(R"({"max_tokens":1,"prompt":")" + std::string(499, 'x') + "\"}");
+  EXPECT_NE(error.message.find("has 499 tokens"), std::string::npos) << error.message;
+
   auto request = parsed(R"({"max_tokens":50,"prompt":[")" + std::string(50, 'x') + "\"]}");
   const auto ids = tokenize_prompts(request, kLimits, test::byte_tokenizer());
   ASSERT_TRUE(ids);
