@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from support import ASAP, GOLDEN, TINY, main
+from support import ASAP, GOLDEN, SOURCE, TINY, main
 
 NAN, INFINITY = b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f"
 UP = "model.layers.1.mlp.experts.2.up_proj.weight"
@@ -227,6 +227,55 @@ def test_what_is_wrong_beside_the_model_shows_before_it_is_loaded():
         done = subprocess.run([ASAP, *map(str, serve)], capture_output=True, text=True, timeout=30,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
         assert done.returncode == 2 and "ulimit -n" in done.stderr, done
+
+
+TLS = SOURCE / "tests/tls"
+
+
+def test_check_config_finds_what_serve_would_find():
+    """Each fault twice: serve refuses to start, --check-config says the same; a sound line passes."""
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        nowhere = scratch / "no" / "such"
+        (scratch / "keys").write_text("secret\n")
+        (scratch / "keys").chmod(0o644)
+        (scratch / "open.jinja").write_text("{% if %}")
+        (scratch / "model").mkdir()
+        for name in ("config.json", "model.safetensors"):
+            os.symlink(TINY / name, scratch / "model" / name)
+        sound = ["--ssl-certfile", TLS / "cert.pem", "--ssl-keyfile", TLS / "key.pem", "--crash-dir", scratch / "crash"]
+        cases = [
+            ([TINY, "--api-key-file", nowhere], 3, f"--api-key-file {nowhere}: No such file or directory; name a file"),
+            ([TINY, "--api-key-file", scratch / "keys"], 2, "chmod 600"),
+            ([TINY, "--ssl-certfile", TLS / "cert.pem"], 2, "--ssl-keyfile"),
+            ([TINY, "--ssl-certfile", nowhere, "--ssl-keyfile", TLS / "key.pem"], 2, f"--ssl-certfile {nowhere}"),
+            ([TINY, "--ssl-certfile", TLS / "cert.pem", "--ssl-keyfile", nowhere], 2, f"--ssl-keyfile {nowhere}"),
+            ([TINY, "--ssl-certfile", TLS / "cert.pem", "--ssl-keyfile", TLS / "other-key.pem"], 2, "must be the certificate's key"),
+            ([TINY, "--crash-dir", "/proc/none"], 2, "--crash-dir"),
+            ([TINY, "--trace", nowhere], 2, f"cannot write {nowhere}"),
+            ([TINY, "--port-file", nowhere], 2, "--port-file"),
+            ([TINY, "--chat-template", nowhere], 2, f"--chat-template: cannot read {nowhere}: No such file or directory; name"),
+            ([TINY, "--chat-template", scratch], 2, "it is a folder"),
+            ([TINY, "--chat-template", scratch / "open.jinja"], 2, "open.jinja"),
+            ([TINY, "--queue-timeout-s", "-1"], 2, "--queue-timeout-s"),
+            ([TINY, "--max-body-mib", "8", "--max-body-mib-total", "4"], 2, "--max-body-mib-total 4"),
+            ([scratch / "model"], 3, "tokenizer.json"),
+        ]
+        for flags, code, words in cases:
+            for more in ([], ["--check-config"]):
+                done = subprocess.run([ASAP, "serve", *map(str, flags), "--port", "0", *more],
+                                      capture_output=True, text=True, timeout=30)
+                assert done.returncode == code and words in done.stderr, (flags, more, done)
+                assert "loading" not in done.stderr and done.stdout == "", (flags, more, done)
+        (scratch / "keys").chmod(0o600)
+        done = subprocess.run([ASAP, "serve", TINY, "--check-config", "--api-key-file", scratch / "keys", *sound],
+                              capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0 and "expert rank" in done.stdout, done
+        assert (scratch / "crash").is_dir()  # where reports will go
+        with socket.create_server(("127.0.0.1", 0)) as taken:  # the server whose flags are checked may run
+            done = subprocess.run([ASAP, "serve", TINY, "--check-config", "--port", str(taken.getsockname()[1])],
+                                  capture_output=True, text=True, timeout=30)
+            assert done.returncode == 0, done
 
 
 def test_inspect_reads_the_tokenizer():

@@ -222,6 +222,19 @@ std::string write_problem(const std::string& path) {
 
 }  // namespace
 
+CLI::Validator readable_file() {
+  return CLI::Validator(
+      [](const std::string& path) {
+        std::error_code error;
+        const bool folder = std::filesystem::is_directory(path, error);
+        if (!folder && access(path.c_str(), R_OK) == 0) return std::string();
+        return fmt::format("cannot read {}: {}; name a file that exists and may be read",
+                           path.empty() ? "\"\"" : path,
+                           folder ? "it is a folder" : std::strerror(errno));
+      },
+      "");
+}
+
 CLI::Validator writable_file() {
   return CLI::Validator(
       [](const std::string& path) {

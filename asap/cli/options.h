@@ -32,6 +32,8 @@ Status check_model(const EngineConfig& config);
 Status check_context(const EngineConfig& config);
 // A text that is not empty.
 CLI::Validator not_empty();
+// A file that can be read.
+CLI::Validator readable_file();
 // A file that can be written: asked before the work whose result it gets. Leaves no new file.
 CLI::Validator writable_file();
 // A file or folder that can be made, with the folders above it that are missing.

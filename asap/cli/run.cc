@@ -158,7 +158,8 @@ std::function<int()> add_run(CLI::App& app, const Platform& platform) {
   app.add_option("--prompt", flags->prompt, "Prompt as text");
   app.add_flag("--chat", flags->chat, "The prompt is a user's message: through the chat template");
   app.add_option("--chat-template", flags->chat_template,
-                 "File with the chat template (Jinja); implies --chat");
+                 "File with the chat template (Jinja); implies --chat")
+      ->check(readable_file());
   app.add_option("--max-tokens", flags->max_tokens, "Tokens to generate")->capture_default_str();
   app.add_option("--temperature", flags->temperature, "0: greedy")->capture_default_str();
   app.add_flag("--in-process", flags->in_process, "All devices in this process, no workers");

@@ -47,7 +47,9 @@ Result<std::vector<std::string>> read_api_keys(const std::string& path) {
   struct stat status {};
   std::ifstream file(path);
   if (!file || stat(path.c_str(), &status) != 0) {
-    return fail(Code::not_found, "--api-key-file {}: {}", path, std::strerror(errno));
+    return fail(Code::not_found,
+                "--api-key-file {}: {}; name a file that holds one key a line, mode 0600", path,
+                std::strerror(errno));
   }
   if ((status.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
     return fail(Code::invalid, "--api-key-file {}: everybody may open it (mode {:o}); chmod 600 it",
