@@ -52,8 +52,9 @@ Status keep_layers(int layers, const std::string& name, nlohmann::json* config) 
   const int all = reader.integer("num_hidden_layers", 1, INT32_MAX);
   ASAP_TRY(reader.status());
   if (layers < 0 || layers > all) {
-    return fail(Code::invalid, "--num-hidden-layers {}: {} has {} layers; keep at least 1 of them",
-                layers, name, all);
+    return fail(Code::invalid,
+                "--num-hidden-layers {}: {} has {} layers; keep 1 to {} of them, or leave it out",
+                layers, name, all, all);
   }
   (*config)["num_hidden_layers"] = layers;
   return {};

@@ -101,7 +101,7 @@ TEST(ParseChat, RefusesAndNamesTheField) {
       {std::string(100'000, '['), "", "deeper"},
       {"{}", "messages", "missing"},
       {R"({"messages":null})", "messages", "missing"},
-      {R"({"messages":[]})", "messages", "at least one"},
+      {R"({"messages":[]})", "messages", "messages is empty: expected an array of at least one"},
       {R"({"messages":"hi"})", "messages", "array"},
       {R"({"messages":{"role":"user"}})", "messages", "array"},
       {R"({"messages":["hi"]})", "messages[0]", "messages[0] is string \"hi\": expected an object"},

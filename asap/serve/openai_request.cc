@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 
 #include "asap/chat/json.h"
 #include "asap/serve/json_fields.h"
@@ -162,7 +161,8 @@ Checked parse_logit_bias(const Fields& fields, int vocab, SamplingParams& out) {
 Checked parse_sampling(const Fields& fields, int vocab, CompletionRequest& out) {
   SamplingParams& p = out.sampling;
   ASAP_CHECKED(fields.number("temperature", 0, kLargestNumber, p.temperature));
-  ASAP_CHECKED(fields.number("top_p", std::numeric_limits<double>::min(), 1, p.top_p));
+  ASAP_CHECKED(fields.number("top_p", 0, 1, p.top_p));
+  if (p.top_p == 0) return bad("top_p", "top_p is 0: expected a number above 0 and up to 1");
   ASAP_CHECKED(fields.number("min_p", 0, 1, p.min_p));
   ASAP_CHECKED(fields.number("presence_penalty", -2, 2, p.presence_penalty));
   ASAP_CHECKED(fields.number("frequency_penalty", -2, 2, p.frequency_penalty));
@@ -324,8 +324,9 @@ tl::expected<std::string, ApiError> render_chat(const Fields& fields, std::strin
   ChatInput input;
   const Json* messages = fields.find("messages");
   if (!messages) return bad("messages", "messages is missing: expected an array of messages");
-  if (!messages->is_array() || messages->empty()) {
-    return fields.wrong("messages", *messages, "an array of at least one message");
+  if (!messages->is_array()) return fields.wrong("messages", *messages, "an array of messages");
+  if (messages->empty()) {
+    return bad("messages", "messages is empty: expected an array of at least one message");
   }
   ASAP_CHECKED(check_messages(*messages));
   const Json* tools = fields.find("tools");

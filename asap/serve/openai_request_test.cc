@@ -120,7 +120,7 @@ const Refusal kRefusals[] = {
     {with(R"("best_of":2)"), "best_of", "expected n (1)"},
     {with(R"("n":2,"best_of":3)"), "best_of", "expected n (2)"},
     {R"({"n":200,"prompt":["a","b"]})", "n", "at most 256"},
-    {with(R"("top_p":0)"), "top_p", "number 0"},
+    {with(R"("top_p":0)"), "top_p", "above 0 and up to 1"},
     {with(R"("top_p":1.01)"), "top_p", "number 1.01"},
     {with(R"("top_p":"1")"), "top_p", "string"},
     {with(R"("top_k":-2)"), "top_k", "from -1"},
