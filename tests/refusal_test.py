@@ -278,6 +278,13 @@ def test_check_config_finds_what_serve_would_find():
             assert done.returncode == 0, done
 
 
+def test_bench_says_how_to_reach_a_server():
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    for more in ([], ["--model", "m"]):
+        expect_refusal(["bench", "serve", "--base-url", url, *more], 6, "start one (asap serve), or name another with --base-url", "bench")
+
+
 def test_inspect_reads_the_tokenizer():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(shutil.copytree(TINY, pathlib.Path(scratch) / "model"))

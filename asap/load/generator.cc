@@ -227,6 +227,13 @@ void Exchange::finish(RequestEnd end, const std::string& error) {
   run_.done(this, record.end == RequestEnd::finished);
 }
 
+tl::unexpected<Error> nobody_answers(const Target& target, const ErrorCode& error) {
+  return fail(Code::unavailable,
+              "no server answers at {}:{} ({}); start one (asap serve), or name another with "
+              "--base-url http://HOST:PORT",
+              target.host, target.port, error.message());
+}
+
 // So that a wrong address is one clear error, not thousands.
 Status Run::connect_once() {
   ErrorCode error;
@@ -235,8 +242,7 @@ Status Run::connect_once() {
   tcp::socket probe(io_);
   if (!error) asio::connect(probe, addresses_, error);
   if (!error) return {};
-  return fail(Code::unavailable, "no server answers at {}:{} ({}); start it, or give --base-url",
-              target_.host, target_.port, error.message());
+  return nobody_answers(target_, error);
 }
 
 Result<LoadResult> Run::run() {
@@ -351,9 +357,8 @@ Result<std::string> first_model(const Target& target) {
   beast::tcp_stream stream(io);
   ErrorCode error;
   const auto addresses = tcp::resolver(io).resolve(target.host, std::to_string(target.port), error);
-  if (error) return trouble(error.message());
-  stream.connect(addresses, error);
-  if (error) return trouble(error.message());
+  if (!error) stream.connect(addresses, error);
+  if (error) return nobody_answers(target, error);
   const std::string prefix = target.path.substr(0, target.path.rfind("/v1/"));
   http::request<http::empty_body> request(http::verb::get, prefix + "/v1/models", 11);
   request.set(http::field::host, fmt::format("{}:{}", target.host, target.port));
