@@ -278,6 +278,25 @@ def test_check_config_finds_what_serve_would_find():
             assert done.returncode == 0, done
 
 
+def test_run_checks_its_request_before_the_model_is_loaded():
+    """In the names of its flags; the damaged weights would be found first if it loaded them."""
+    cases = [
+        (["--max-tokens", "0"], "--max-tokens is 0; it must be at least 1"),
+        (["--max-tokens", "1024"], "--max-tokens is 1024; behind the prompt's 1 there is room for 1023"),
+        (["--max-tokens", "16", "--max-model-len", "16"], "there is room for 15 (--max-model-len 16)"),
+        (["--temperature", "-1"], "--temperature is -1; it must be a number of at least 0"),
+        (["--temperature", "nan"], "--temperature is nan"),
+        (["--tokens", "4096"], "--tokens: 4096 is no token of this model; ids are from 0 to 4095"),
+        (["--tokens", ",".join(["7"] * 1024)], "the prompt has 1024 tokens; at most 1023"),
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(shutil.copytree(TINY, pathlib.Path(scratch) / "model"))
+        os.truncate(folder / "model.safetensors", 5000)
+        for flags, words in cases:
+            tokens = [] if "--tokens" in flags else ["--tokens", "1"]
+            expect_refusal(["run", folder, *tokens, *flags], 2, words, "run")
+
+
 def test_bench_says_how_to_reach_a_server():
     with socket.create_server(("127.0.0.1", 0)) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"

@@ -1,5 +1,6 @@
 // asap run: one request, without HTTP.
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -78,6 +79,41 @@ Result<std::string> chat_prompt(const RunFlags& flags) {
   return chat.render(input, std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
+// What could not be served by any model.
+Status check_numbers(const RunFlags& flags) {
+  if (flags.max_tokens < 1) {
+    return fail(Code::invalid, "--max-tokens is {}; it must be at least 1", flags.max_tokens);
+  }
+  if (!(flags.temperature >= 0) || !std::isfinite(flags.temperature)) {
+    return fail(Code::invalid, "--temperature is {}; it must be a number of at least 0 (0: greedy)",
+                flags.temperature);
+  }
+  return {};
+}
+
+// What this model has no room or no token for, before it is loaded.
+Status check_prompt(const RunFlags& flags, const std::vector<int32_t>& prompt) {
+  ASAP_ASSIGN(const ModelSpec spec, load_spec(source_of(flags.config)));
+  const int limit =
+      flags.config.max_model_len > 0 ? flags.config.max_model_len : spec.max_positions;
+  for (const int32_t id : prompt) {
+    if (id < spec.vocab) continue;
+    return fail(Code::invalid, "--tokens: {} is no token of this model; ids are from 0 to {}", id,
+                spec.vocab - 1);
+  }
+  const auto tokens = static_cast<int64_t>(prompt.size());
+  if (tokens >= limit) {
+    return fail(Code::invalid,
+                "the prompt has {} tokens; at most {} leave room for one more (--max-model-len {})",
+                tokens, limit - 1, limit);
+  }
+  if (tokens + flags.max_tokens <= limit) return {};
+  return fail(
+      Code::invalid,
+      "--max-tokens is {}; behind the prompt's {} there is room for {} (--max-model-len {})",
+      flags.max_tokens, tokens, limit - tokens, limit);
+}
+
 // A directory without tokenizer can still run token ids.
 Result<std::vector<int32_t>> prompt_ids(const RunFlags& flags, const Result<Tokenizer>& tokenizer) {
   if (!flags.tokens.empty()) return parse_tokens(flags.tokens);
@@ -92,6 +128,7 @@ Result<Answer> answer_of(RunFlags& flags, const Platform& platform,
   EngineRequest request;
   request.id = "run";
   ASAP_ASSIGN(request.prompt, prompt_ids(flags, tokenizer));
+  ASAP_TRY(check_prompt(flags, request.prompt));
   request.sampling.max_tokens = flags.max_tokens;
   request.sampling.temperature = flags.temperature;
   request.sampling.seed = flags.config.seed;
@@ -126,6 +163,7 @@ void print_answer(const RunFlags& flags, const Answer& answer, const std::string
 }
 
 int run(RunFlags& flags, const Platform& platform) {
+  if (const Status numbers = check_numbers(flags); !numbers) return report(numbers.error());
   if (flags.check_config) return print_config(flags.config);
   if (flags.tokens.empty() == flags.prompt.empty()) {
     return report({Code::invalid, "give either --tokens 1,2,3 or --prompt \"text\""});
