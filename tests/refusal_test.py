@@ -278,6 +278,25 @@ def test_check_config_finds_what_serve_would_find():
             assert done.returncode == 0, done
 
 
+def test_values_of_the_wrong_kind_are_told_what_is_expected():
+    cases = [
+        (["serve", "--port", "abc"], "--port: Value abc not in range 0 to 65535"),
+        (["serve", "--port", "70000"], "--port: Value 70000 not in range 0 to 65535"),
+        (["serve", "--tp", "x"], '--tensor-parallel-size is "x"; it must be a whole number of at most 2147483647 (T: ranks'),
+        (["run", "--max-num-seqs", "99999999999"], '--max-num-seqs is "99999999999"; it must be a whole number of at most'),
+        (["serve", "--time-scale", "fast"], '--time-scale is "fast"; it must be a number (--ops priced'),
+        (["serve", "--stages"], "--stages needs a whole number"),
+        (["serve", "--nonsense"], "not expected: --nonsense; asap serve --help"),
+        (["bench", "serve", "--nonsense"], "asap bench serve --help"),
+        (["serve", "--max-connections", "0"], "0 not in range 1 to"),
+        (["serve", "--num-hidden-layers", "99"], "has 5 layers; keep 1 to 5 of them"),
+    ]
+    for arguments, words in cases:
+        expect_refusal(arguments, 2, words, "flags")
+    done = subprocess.run([ASAP, "serve", "--help"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0 and "--port" in done.stdout and done.stderr == "", done
+
+
 def test_run_checks_its_request_before_the_model_is_loaded():
     """In the names of its flags; the damaged weights would be found first if it loaded them."""
     cases = [

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <vector>
 
@@ -39,13 +40,58 @@ Status check_command(const CLI::App& app, int argc, char** argv) {
   return fail(Code::invalid, "no such command: {}; there are {}", argv[1], names);
 }
 
+// The command that the words on the line lead to, and its name: "asap bench serve".
+const CLI::App* command_of(const CLI::App* app, std::string* name) {
+  for (;;) {
+    const auto deeper = app->get_subcommands();
+    if (deeper.empty()) return app;
+    app = deeper.front();
+    *name += " " + app->get_name();
+  }
+}
+
+std::string kind_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  if (type.starts_with("UINT")) return "a whole number of at least 0";
+  if (type.starts_with("INT")) return fmt::format("a whole number of at most {}", INT32_MAX);
+  return type.starts_with("FLOAT") ? "a number" : "a value";
+}
+
+// CLI11 says that a value cannot be converted or is missing, and not what it should be.
+Error parse_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::string name = "asap";
+  const CLI::App* const command = command_of(&app, &name);
+  const std::string text = error.what();
+  constexpr std::string_view kConvert = "Could not convert: ", kIs = " = ",
+                             kMissing = ": 1 required";
+  const size_t is = text.find(kIs), missing = text.find(kMissing);
+  if (text.starts_with(kConvert) && is != text.npos) {
+    const std::string flag = text.substr(kConvert.size(), is - kConvert.size());
+    if (const CLI::Option* option = command->get_option_no_throw(flag)) {
+      return {Code::invalid,
+              fmt::format("{} is \"{}\"; it must be {} ({})", flag, text.substr(is + kIs.size()),
+                          kind_of(*option), option->get_description())};
+    }
+  }
+  if (missing != text.npos) {
+    const std::string flag = text.substr(0, missing);
+    if (const CLI::Option* option = command->get_option_no_throw(flag)) {
+      return {Code::invalid,
+              fmt::format("{} needs {} ({})", flag, kind_of(*option), option->get_description())};
+    }
+  }
+  // What a validator says holds the remedy.
+  if (error.get_name() == "ValidationError") return {Code::invalid, text};
+  return {Code::invalid, fmt::format("{}; {} --help lists the flags", text, name)};
+}
+
 int parse_and_run(CLI::App& app, int argc, char** argv, std::vector<Command>& commands) {
   if (const Status known = check_command(app, argc, argv); !known) return report(known.error());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);  // prints help, or the message
-    return code == 0 ? 0 : exit_code(Code::invalid);
+    if (error.get_exit_code() == 0) return app.exit(error);  // prints help
+    return report(parse_error(app, error));
   }
   for (Command& command : commands) {
     if (command.app->parsed()) return command.action();
