@@ -109,11 +109,28 @@ CHATML = """{% for message in messages %}
 {% if add_generation_prompt %}<assistant>{% endif %}"""
 
 
-def chat_copy(folder):
-    """The bundled model with a chat template of its own."""
+def copy_without_template(folder):
     for path in TINY.iterdir():
-        os.symlink(path, os.path.join(folder, path.name))
+        if path.name != "chat_template.jinja":
+            os.symlink(path, os.path.join(folder, path.name))
+
+
+def chat_copy(folder):
+    """The bundled model with another chat template of its own."""
+    copy_without_template(folder)
     pathlib.Path(folder, "chat_template.jinja").write_text(CHATML)
+
+
+def test_the_bundled_model_takes_chats():
+    """Its template joins the messages to a beginning that the model goes on from."""
+    fields = {"max_tokens": 8, "temperature": 0, "return_token_ids": True, "ignore_eos": True}
+    with Server() as server:
+        messages = [{"role": "system", "content": "A tale."}, {"role": "user", "content": "There was once a king who"}]
+        status, chat = server.request("POST", "/v1/chat/completions", {"messages": messages, **fields})
+        assert status == 200, chat
+        status, whole = server.complete("A tale.\n\nThere was once a king who", max_tokens=8)
+        assert status == 200 and chat["choices"][0]["token_ids"] == whole["choices"][0]["token_ids"], (chat, whole)
+        assert chat["choices"][0]["message"]["content"] == whole["choices"][0]["text"] != "", chat
 
 
 def test_chat_through_the_models_own_template():
@@ -145,9 +162,13 @@ def test_chat_through_the_models_own_template():
 
 
 def test_chat_template_flag_and_its_absence():
-    with Server() as server:
-        status, body = server.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
-        assert status == 400 and "--chat-template" in body["error"]["message"], body
+    with tempfile.TemporaryDirectory(prefix="asap-chat-") as folder:
+        copy_without_template(folder)
+        with Server(model=folder) as server:
+            status, body = server.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+            assert status == 400 and "--chat-template" in body["error"]["message"], body
+        code, _, error = run_asap("run", folder, "--prompt", "x", "--chat")
+        assert code == 3 and "--chat-template" in error, (code, error)
     with tempfile.TemporaryDirectory(prefix="asap-chat-") as folder:
         path = pathlib.Path(folder, "mine.jinja")
         path.write_text(CHATML)
@@ -158,8 +179,6 @@ def test_chat_template_flag_and_its_absence():
         path.write_text("a\n{% if %}")
         code, _, error = run_asap("serve", "--chat-template", path, "--port", 0)
         assert code == 2 and "line 2" in error and "mine.jinja" in error, (code, error)
-        code, _, error = run_asap("run", TINY, "--prompt", "x", "--chat")
-        assert code == 3 and "--chat-template" in error, (code, error)
 
 
 def test_logprobs():
