@@ -23,6 +23,7 @@
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/cli/rig_flags.h"
+#include "asap/cli/validators.h"
 #include "asap/compute/measure.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/windows.h"

@@ -15,6 +15,7 @@
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/cli/rig_flags.h"
+#include "asap/cli/validators.h"
 #include "asap/runtime/profile.h"
 
 namespace asap {

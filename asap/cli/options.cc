@@ -1,18 +1,13 @@
 #include "asap/cli/options.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 
+#include "asap/cli/validators.h"
 #include "asap/model/byte_tokenizer.h"
 #include "asap/runtime/placement.h"
 
@@ -195,100 +190,6 @@ Status check_context(const EngineConfig& config) {
   return check_context(config, spec);
 }
 
-CLI::Validator not_empty() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        return std::string(text.empty() ? "it is empty: give a value or leave it out" : "");
-      },
-      "");
-}
-
-namespace {
-
-// "" or why `path` cannot be written.
-std::string write_problem(const std::string& path) {
-  if (path.empty()) return "the name is empty";
-  struct stat status {};
-  if (stat(path.c_str(), &status) == 0) {
-    if (S_ISDIR(status.st_mode)) return "it is a folder";
-    return access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
-  }
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return std::strerror(errno);
-  close(fd);
-  unlink(path.c_str());
-  return "";
-}
-
-}  // namespace
-
-CLI::Validator readable_file() {
-  return CLI::Validator(
-      [](const std::string& path) {
-        std::error_code error;
-        const bool folder = std::filesystem::is_directory(path, error);
-        if (!folder && access(path.c_str(), R_OK) == 0) return std::string();
-        return fmt::format("cannot read {}: {}; name a file that exists and may be read",
-                           path.empty() ? "\"\"" : path,
-                           folder ? "it is a folder" : std::strerror(errno));
-      },
-      "");
-}
-
-CLI::Validator writable_file() {
-  return CLI::Validator(
-      [](const std::string& path) {
-        const std::string problem = write_problem(path);
-        return problem.empty() ? problem
-                               : fmt::format(
-                                     "cannot write {}: {}; name a file in a folder that "
-                                     "exists and may be written to",
-                                     path, problem);
-      },
-      "");
-}
-
-CLI::Validator creatable_path() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        std::error_code error;
-        std::filesystem::path there = std::filesystem::absolute(text, error);
-        while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
-          there = there.parent_path();
-        }
-        const bool whole = there == std::filesystem::absolute(text, error);
-        const bool may = (whole || std::filesystem::is_directory(there, error)) &&
-                         access(there.c_str(), W_OK) == 0;
-        return may ? std::string()
-                   : fmt::format("cannot write {}: {} does not let me", text, there.string());
-      },
-      "");
-}
-
-CLI::Validator unsigned_number() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        uint64_t value = 0;
-        const char* const end = text.data() + text.size();
-        const auto [at, error] = std::from_chars(text.data(), end, value);
-        if (error == std::errc() && at == end) return std::string();
-        return fmt::format("{} is not a whole number from 0 to {}", text, UINT64_MAX);
-      },
-      "");
-}
-
-CLI::Validator between(double low, double high) {
-  return CLI::Validator(
-      [low, high](const std::string& text) {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) {
-          return std::string();
-        }
-        return fmt::format("{} is not a number from {:g} to {:g}", text, low, high);
-      },
-      fmt::format("{:g} to {:g}", low, high));
-}
-
 Status check_model(const EngineConfig& config) {
   if (!config.model.empty() || !config.preset.empty()) return {};
   return fail(Code::invalid,
@@ -303,66 +204,6 @@ Result<Tokenizer> load_tokenizer(const EngineConfig& config) {
     return byte_tokenizer();
   }
   return tokenizer;
-}
-
-namespace {
-
-namespace fs = std::filesystem;
-
-fs::path own_binary() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error);
-}
-
-// A file of the repository: from build/<preset>/asap, an install prefix's bin/asap, or the current
-// directory. Empty: nowhere.
-std::string find_shipped(const std::string& name) {
-  std::error_code error;
-  const fs::path beside = own_binary().parent_path();
-  for (const fs::path& base :
-       {beside / "../..", beside / "../share/asap", fs::current_path(error)}) {
-    const fs::path candidate = (base / name).lexically_normal();
-    if (fs::exists(candidate, error)) return candidate.string();
-  }
-  return "";
-}
-
-struct ShippedTrace {
-  const char* name;
-  const char* file;
-};
-constexpr ShippedTrace kTraces[] = {{"W0", "asap_lognormal_le32k.csv"},
-                                    {"W1", "asap_mix_le32k.csv"},
-                                    {"W4", "azure_2023_conv.csv"}};
-
-}  // namespace
-
-Result<std::string> bundled_model() {
-  const char* const kName = "models/asap-tiny-moe";
-  const std::string config = find_shipped(fmt::format("{}/config.json", kName));
-  if (!config.empty()) return fs::path(config).parent_path().string();
-  return fail(Code::not_found,
-              "no MODEL given and the bundled one ({}) is neither beside {} nor in the current "
-              "directory; name a checkpoint directory",
-              kName, own_binary().string());
-}
-
-Result<std::string> find_trace(const std::string& name_or_path) {
-  std::error_code error;
-  if (fs::is_regular_file(name_or_path, error)) return name_or_path;
-  std::string known;
-  for (const ShippedTrace& trace : kTraces) {
-    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", trace.name, trace.file);
-    if (name_or_path != trace.name && name_or_path != trace.file) continue;
-    std::string found = find_shipped(fmt::format("traces/{}", trace.file));
-    if (!found.empty()) return found;
-    return fail(Code::not_found,
-                "--trace {}: traces/{} is neither beside {} nor in the current directory; name the "
-                "file",
-                name_or_path, trace.file, own_binary().string());
-  }
-  return fail(Code::not_found, "--trace {}: no such file, and the shipped traces are {}",
-              name_or_path, known);
 }
 
 Status write_figures(const std::string& file, const nlohmann::ordered_json& figures) {

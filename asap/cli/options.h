@@ -30,28 +30,10 @@ void add_scheduling_flags(CLI::App& app, EngineConfig& config);
 Status check_model(const EngineConfig& config);
 // --max-model-len against the model's own context (runtime/config.h).
 Status check_context(const EngineConfig& config);
-// A text that is not empty.
-CLI::Validator not_empty();
-// A file that can be read.
-CLI::Validator readable_file();
-// A file that can be written: asked before the work whose result it gets. Leaves no new file.
-CLI::Validator writable_file();
-// A file or folder that can be made, with the folders above it that are missing.
-CLI::Validator creatable_path();
-// A whole number from 0 to 2^64 - 1; CLI11 takes the last one for what is beyond.
-CLI::Validator unsigned_number();
-// A number from `low` to `high`; CLI::Range lets "nan" through.
-CLI::Validator between(double low, double high);
 // The model's tokenizer; bytes as tokens for a dummy that has none.
 Result<Tokenizer> load_tokenizer(const EngineConfig& config);
 // --check-config: prints the topology and the windows.
 int print_config(const EngineConfig& config);
-
-// The bundled demonstration model: beside the binary's build, or where it was installed.
-Result<std::string> bundled_model();
-// The file of a workload trace: a file that exists, or one of traces/ by its short name (W0) or its
-// own, found as the bundled model is. Errors: not_found (lists the shipped ones).
-Result<std::string> find_trace(const std::string& name_or_path);
 
 // What --output-file gets; "" writes nothing. Errors: internal (names the file).
 Status write_figures(const std::string& file, const nlohmann::ordered_json& figures);

@@ -9,6 +9,8 @@
 
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
+#include "asap/cli/shipped_files.h"
+#include "asap/cli/validators.h"
 #include "asap/sim/sim_point.h"
 
 namespace asap {

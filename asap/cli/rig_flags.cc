@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "asap/cli/options.h"
+#include "asap/cli/validators.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/runner.h"
 

@@ -8,6 +8,7 @@
 #include "asap/chat/chat_template.h"
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
+#include "asap/cli/validators.h"
 #include "asap/model/tokenizer.h"
 #include "asap/runtime/make_engine.h"
 #include "asap/runtime/run_requests.h"

@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "asap/cli/options.h"
+#include "asap/cli/shipped_files.h"
+#include "asap/cli/validators.h"
 #include "asap/runtime/crash_report.h"
 #include "asap/serve/http_tls.h"
 

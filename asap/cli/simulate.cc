@@ -10,6 +10,7 @@
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/cli/slo_flags.h"
+#include "asap/cli/validators.h"
 #include "asap/cli/workload_flags.h"
 #include "asap/load/report.h"
 

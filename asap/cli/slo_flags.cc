@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "asap/cli/options.h"
+#include "asap/cli/validators.h"
 #include "asap/load/slo_search.h"
 
 namespace asap {

@@ -1,6 +1,7 @@
 #include "asap/cli/workload_flags.h"
 
-#include "asap/cli/options.h"
+#include "asap/cli/shipped_files.h"
+#include "asap/cli/validators.h"
 
 namespace asap {
 
