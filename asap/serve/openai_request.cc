@@ -262,6 +262,7 @@ bool speaks_otherwise(const Fields& message) {
 Checked check_messages(const Json& messages) {
   static constexpr std::string_view kRoles[] = {"system",    "developer", "user",
                                                 "assistant", "tool",      "function"};
+  static const std::string kRoleNames = fmt::format("\"{}\"", fmt::join(kRoles, "\", \""));
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string path = fmt::format("messages[{}]", i);
     if (!messages[i].is_object()) {
@@ -269,11 +270,11 @@ Checked check_messages(const Json& messages) {
                  describe(messages[i]));
     }
     const Fields message(messages[i], path + ".");
-    const std::string roles = fmt::format("\"{}\"", fmt::join(kRoles, "\", \""));
     const Json* role = message.find("role");
-    if (!role) return bad(path + ".role", "{}.role is missing: expected one of {}", path, roles);
+    if (!role)
+      return bad(path + ".role", "{}.role is missing: expected one of {}", path, kRoleNames);
     if (std::find(std::begin(kRoles), std::end(kRoles), *role) == std::end(kRoles)) {
-      return message.wrong("role", *role, roles);
+      return message.wrong("role", *role, kRoleNames);
     }
     const Json* content = message.find("content");
     if (content && !content->is_string() && !content->is_array()) {
