@@ -20,14 +20,10 @@ import pathlib
 import statistics
 import sys
 
-from compare_simulation import run_json
+from compare_simulation import MODEL, run_json
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-
-# OLMoE's structure, small enough for a request to take a tenth of a second on two cores.
-MODEL = {"hidden_size": 512, "intermediate_size": 256, "num_experts": 16, "num_experts_per_tok": 4,
-         "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8}
 
 
 def default_engines(divisor):

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -15,6 +16,8 @@
 #include "asap/cli/commands.h"
 #include "asap/cli/options.h"
 #include "asap/cli/rig_flags.h"
+#include "asap/compute/arena.h"
+#include "asap/compute/team.h"
 #include "asap/runtime/clock.h"
 #include "asap/runtime/local_instance.h"
 #include "asap/runtime/memory_plan.h"
@@ -38,9 +41,10 @@ struct LoadFlags {
 
 struct Loaded {
   double seconds = 0, cpu_seconds = 0;
-  double disk_seconds = 0;  // --cold: of reading the files alone
-  double peak_bytes = 0;    // of this process, since it began to load
-  double huge_bytes = 0;    // in huge pages, of the packed ones
+  double memory_seconds = 0;  // of the system, for as much zeroed memory: what no packing beats
+  double disk_seconds = 0;    // --cold: of reading the files alone
+  double peak_bytes = 0;      // of this process, since it began to load
+  double huge_bytes = 0;      // in huge pages, of the packed ones
   double packed_bytes = 0;
 };
 
@@ -75,6 +79,22 @@ double read_seconds(const std::vector<std::string>& files) {
     }
     ::close(fd);
   }
+  return (monotonic_now() - begin).to_seconds();
+}
+
+// Takes `bytes` of memory as weights do, and touches them with all threads.
+double memory_seconds(uint64_t bytes, Team& team) {
+  constexpr uint64_t kStep = 4096;
+  constexpr uint64_t kItem = uint64_t{2} << 20;
+  const Instant begin = monotonic_now();
+  Arena arena;
+  std::byte* data = arena.allocate(bytes);
+  team.parallel_for(static_cast<int>((bytes + kItem - 1) / kItem), [&](int item, int) {
+    const uint64_t first = static_cast<uint64_t>(item) * kItem;
+    for (uint64_t at = first; at < std::min(bytes, first + kItem); at += kStep) {
+      std::atomic_ref(data[at]).store(std::byte{1}, std::memory_order_relaxed);
+    }
+  });
   return (monotonic_now() - begin).to_seconds();
 }
 
@@ -118,17 +138,19 @@ Json report(const LoadFlags& flags, const std::vector<Loaded>& rounds) {
   const double seconds = median_of(rounds, &Loaded::seconds);
   const double cpu = median_of(rounds, &Loaded::cpu_seconds);
   const double disk = median_of(rounds, &Loaded::disk_seconds);
+  const double memory = median_of(rounds, &Loaded::memory_seconds);
   const double peak = median_of(rounds, &Loaded::peak_bytes) / packed;
   const double huge = median_of(rounds, &Loaded::huge_bytes) / packed;
   const std::string model = source_of(flags.config).name();
   std::printf(
       "%s, T=%d, E=%d, quantization %s, %d thread(s), files %s, median of %d\n"
       "packed %.2f GB in %.2f s: %.2f GB/s, %.2f GB/s per core's second; peak memory %.3f of it, "
-      "in huge pages %.2f\n",
+      "in huge pages %.2f\n"
+      "as much zeroed memory from the system, by the same threads: %.2f s\n",
       model.c_str(), flags.config.tensor_parallel_size, flags.config.num_moe_ranks,
       flags.config.quantization.c_str(), flags.config.threads_per_device,
       flags.cold ? "from disk" : "as cached", flags.rounds, kGiga * packed, seconds,
-      kGiga * packed / seconds, kGiga * packed / cpu, peak, huge);
+      kGiga * packed / seconds, kGiga * packed / cpu, peak, huge, memory);
   Json out = {{"model", model},
               {"tensor_parallel_size", flags.config.tensor_parallel_size},
               {"num_moe_ranks", flags.config.num_moe_ranks},
@@ -138,6 +160,7 @@ Json report(const LoadFlags& flags, const std::vector<Loaded>& rounds) {
               {"packed_bytes", packed},
               {"seconds", seconds},
               {"cpu_seconds", cpu},
+              {"memory_seconds", memory},
               {"peak_over_packed", peak},
               {"huge_over_packed", huge}};
   if (flags.cold) {
@@ -175,7 +198,8 @@ Status bench(LoadFlags flags, const Platform& platform) {
   const auto ops = platform.make_ops(flags.config.ops, flags.config.isa, team);
   std::vector<Loaded> rounds;
   for (int round = 0; round < flags.rounds; ++round) {
-    ASAP_ASSIGN(const Loaded loaded, load_once(flags, spec, *ops));
+    ASAP_ASSIGN(Loaded loaded, load_once(flags, spec, *ops));
+    loaded.memory_seconds = memory_seconds(static_cast<uint64_t>(loaded.packed_bytes), team);
     rounds.push_back(loaded);
     if (interrupted()) return fail(Code::unavailable, "interrupted");
   }

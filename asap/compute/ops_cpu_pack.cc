@@ -36,18 +36,66 @@ const std::byte* bf16_row(const TensorView& view, int r, std::vector<float>& scr
 
 using PanelRows = std::array<const std::byte*, kPanel>;
 
-// A cache line of each row at a time: both sides stay in L1.
+// A square of words, as many rows as a vector has words: each round zips the upper half of the rows
+// with the lower, and after log2 of their number rows have become columns.
+template <typename Word>
+struct Square {
+  static constexpr int kWords = 16 / static_cast<int>(sizeof(Word));
+  typedef Word Vector __attribute__((vector_size(16)));
+  typedef Vector Rows[kWords];
+
+  static void transpose(Rows& rows) {
+#pragma GCC unroll 4
+    for (int round = 1; round < kWords; round *= 2) {
+      Rows zipped;
+#pragma GCC unroll 8
+      for (int i = 0; i < kWords / 2; ++i) {
+        zipped[2 * i] =
+            zip<0>(rows[i], rows[i + kWords / 2], std::make_integer_sequence<int, kWords>{});
+        zipped[2 * i + 1] = zip<kWords / 2>(rows[i], rows[i + kWords / 2],
+                                            std::make_integer_sequence<int, kWords>{});
+      }
+      std::copy_n(zipped, kWords, rows);
+    }
+  }
+
+ private:
+  // Words from `first` on of a and b in turns.
+  template <int first, int... i>
+  static Vector zip(Vector a, Vector b, std::integer_sequence<int, i...>) {
+    return __builtin_shufflevector(a, b, first + i / 2 + i % 2 * kWords...);
+  }
+};
+
+// Words [begin, end) of each row, in whole squares; returns where it ended.
+template <typename Word>
+int interleave_squares(const PanelRows& rows, int begin, int end, std::byte* panel) {
+  using S = Square<Word>;
+  constexpr int kAhead = 256;  // bytes; a page's own stream is too short for the core to notice
+  int i = begin;
+  for (; i + S::kWords <= end; i += S::kWords) {
+    for (int c = 0; c < kPanel; c += S::kWords) {
+      typename S::Rows square;
+      for (int j = 0; j < S::kWords; ++j) {
+        const std::byte* from = rows[static_cast<size_t>(c + j)] + i * int64_t{sizeof(Word)};
+        std::memcpy(&square[j], from, 16);
+        __builtin_prefetch(from + kAhead);
+      }
+      S::transpose(square);
+      for (int j = 0; j < S::kWords; ++j) {
+        std::memcpy(panel + (int64_t{i + j} * kPanel + c) * int64_t{sizeof(Word)}, &square[j], 16);
+      }
+    }
+  }
+  return i;
+}
+
 template <typename Word>
 void interleave(const PanelRows& rows, int count, std::byte* panel) {
-  constexpr int kLine = 64 / static_cast<int>(sizeof(Word));
-  for (int begin = 0; begin < count; begin += kLine) {
-    const int end = std::min(count, begin + kLine);
+  for (int i = interleave_squares<Word>(rows, 0, count, panel); i < count; ++i) {
     for (int c = 0; c < kPanel; ++c) {
-      const std::byte* from = rows[static_cast<size_t>(c)];
-      for (int i = begin; i < end; ++i) {
-        std::memcpy(panel + (int64_t{i} * kPanel + c) * int64_t{sizeof(Word)},
-                    from + i * int64_t{sizeof(Word)}, sizeof(Word));
-      }
+      std::memcpy(panel + (int64_t{i} * kPanel + c) * int64_t{sizeof(Word)},
+                  rows[static_cast<size_t>(c)] + i * int64_t{sizeof(Word)}, sizeof(Word));
     }
   }
 }
