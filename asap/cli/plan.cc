@@ -28,9 +28,17 @@ struct PlanFlags {
   EngineConfig real;  // what --validate runs
 };
 
+// A bar on a terminal; elsewhere a line for each quarter.
 void show_progress(const std::string& name, int done, int total) {
-  constexpr int kWidth = 30;
-  if (::isatty(STDERR_FILENO) == 0) return;
+  constexpr int kWidth = 30, kLines = 4;
+  if (::isatty(STDERR_FILENO) == 0) {
+    static std::string last;
+    const int part = total > 0 ? done * kLines / total : 0;
+    const std::string line = fmt::format("{}: {} of {}", name, part * total / kLines, total);
+    if (line != last) std::fprintf(stderr, "%s\n", line.c_str());
+    last = line;
+    return;
+  }
   const int filled = total > 0 ? done * kWidth / total : 0;
   std::fprintf(stderr, "\r\033[K[%-*s] %s: %d/%d ", kWidth,
                std::string(static_cast<size_t>(filled), '#').c_str(), name.c_str(), done, total);

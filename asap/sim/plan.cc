@@ -112,7 +112,8 @@ class Planner {
     ASAP_ASSIGN(const std::vector<Arrival> workload, arrivals(rate, share));
     SimulationLimits limits;
     limits.max_waiting = hopeless(rate);
-    auto result = simulate(candidate.config, workload, limits, [&](double, int) { return !stop_; });
+    auto result =
+        simulate(candidate.config, workload, limits, [&](double, int) { return proceed(); });
     ++simulations_;
     if (result) virtual_ms_ += static_cast<int64_t>(1e3 * result->virtual_seconds);
     return result;
@@ -154,18 +155,25 @@ class Planner {
     });
   }
 
+  // Says how far the round is, also in the midst of a simulation, which may take minutes; false:
+  // stop.
+  bool proceed(int more_done = 0) {
+    const std::lock_guard lock(mutex_);
+    round_.done += more_done;
+    if (!stop_ && progress_ && !progress_(round_)) stop_ = true;
+    return !stop_;
+  }
+
   // Runs work(0 .. count - 1) on `jobs` threads. The first error, by number.
   Status in_parallel(const std::string& name, size_t count,
                      const std::function<Status(size_t)>& work) {
     std::vector<Status> results(count);
     std::atomic<size_t> next = 0;
-    std::atomic<int> done = 0;
+    round_ = {name, 0, static_cast<int>(count)};
     const auto worker = [&] {
       for (size_t i = next++; i < count && !stop_; i = next++) {
         results[i] = work(i);
-        ++done;
-        const std::lock_guard lock(mutex_);
-        if (progress_ && !progress_({name, done, static_cast<int>(count)})) stop_ = true;
+        proceed(1);
       }
     };
     std::vector<std::thread> threads;
@@ -204,7 +212,8 @@ class Planner {
   const PlanRequest& request_;
   const std::function<bool(const PlanProgress&)>& progress_;
   PlanResult out_;
-  std::mutex mutex_;  // of progress_
+  std::mutex mutex_;  // of calls of progress_, and of
+  PlanProgress round_;
   std::atomic<bool> stop_ = false;
   std::atomic<int> simulations_ = 0;
   std::atomic<int64_t> virtual_ms_ = 0;

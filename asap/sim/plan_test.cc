@@ -34,6 +34,21 @@ int attention_devices(const PlannedInstance& p) {
   return p.candidate.config.data_parallel_size * p.candidate.config.tensor_parallel_size;
 }
 
+// A search of minutes must not go on to the end of a round.
+TEST(Plan, StopsInTheMidstOfASimulation) {
+  PlanRequest r = request(6, 1, "constant:1024");
+  r.workload.seconds = 100;
+  int calls = 0, done = 0;
+  const auto result = plan(r, [&](const PlanProgress& p) {
+    done = p.done;
+    return ++calls < 2;
+  });
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, Code::unavailable);
+  EXPECT_EQ(done, 0) << "two calls during the first simulation";
+  EXPECT_EQ(calls, 2) << "nothing is asked once it has been stopped";
+}
+
 TEST(Candidates, UseAllDevicesAndFitTheModel) {
   const PlanRequest r = request(6, 1, "constant:1024");
   CandidateSpace space = r.space;
