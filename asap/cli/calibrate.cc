@@ -70,6 +70,9 @@ class Company {
   }
   Company(const Company&) = delete;
   Company& operator=(const Company&) = delete;
+  void pause(bool on) const {
+    for (const pid_t pid : pids_) ::kill(pid, on ? SIGSTOP : SIGCONT);
+  }
   ~Company() {
     for (const pid_t pid : pids_) {
       ::kill(pid, SIGKILL);
@@ -145,6 +148,7 @@ Status run(CalibrateFlags flags, const Platform& platform) {
     return !interrupted();
   };
   const Company company(flags, platform);
+  options.pause_company = [&](bool on) { company.pause(on); };
   ASAP_ASSIGN(const Calibration found, calibrate(options, platform));
   print_table(found);
   fs::path path = flags.output;

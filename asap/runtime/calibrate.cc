@@ -1,6 +1,7 @@
 #include "asap/runtime/calibrate.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cmath>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include "asap/base/check.h"
 #include "asap/policy/fit.h"
 #include "asap/runtime/clock.h"
+#include "asap/runtime/runner.h"
 #include "asap/runtime/scheduler.h"
 
 namespace asap {
@@ -21,9 +23,9 @@ namespace {
 // shorter ones.
 constexpr int kLeastPart = 32;
 constexpr int kRequests = 200;
-constexpr int kPings = 2000;
+constexpr int kPings = 200;
+constexpr Duration kPingWork = Duration::millis(1);  // longer than an idle agent polls
 constexpr int kLaunches = 50;
-constexpr int kSpinsPerYield = 10'000;
 
 // Single prompts of lengths from `least`; larger batches also in 4 and 16 parts, and over cached
 // tokens.
@@ -198,28 +200,65 @@ Result<double> request_ms(const LayerRig& rig, const Platform& platform, Clock c
   return median(std::move(times));
 }
 
-// Milliseconds for a flag to be seen by a polling thread: half of what there and back take.
-Result<double> latency_ms(const Geometry& g, const Platform& platform) {
+// Answers a flag after some work, as an agent that computes would.
+class Echo final : public Agent {
+ public:
+  Echo(Port& port, uint64_t flag, int peer, uint64_t peer_flag, std::atomic<uint32_t>& stop)
+      : port_(port), flag_(flag), peer_(peer), peer_flag_(peer_flag), stop_(stop) {}
+
+  int do_work(Instant) override {
+    const Instant seen = monotonic_now();
+    if (load_flag(port_.window() + flag_) != next_) return 0;
+    if (next_ > 1) times_.push_back((seen - sent_ - kPingWork).to_millis() / 2);
+    send();
+    if (next_ == kPings) stop_ = 1;
+    ++next_;
+    return 1;
+  }
+  std::string name() const override { return "echo"; }
+
+  void send() {
+    for (const Instant begin = monotonic_now(); monotonic_now() - begin < kPingWork;) {
+    }
+    sent_ = monotonic_now();
+    port_.put_flag(peer_, peer_flag_, ++sends_);
+  }
+  double latency_ms() { return median(std::move(times_)); }
+
+ private:
+  Port& port_;
+  const uint64_t flag_;
+  const int peer_;
+  const uint64_t peer_flag_;
+  std::atomic<uint32_t>& stop_;
+  uint64_t next_ = 1, sends_ = 0;
+  Instant sent_{0};
+  std::vector<double> times_;
+};
+
+// Milliseconds from a flag's store until an agent that had nothing to do sees it: half of what
+// there and back take. It idles as the engine's agents do here (runner.h).
+Result<double> latency_ms(const EnginePlan& plan, const Platform& platform) {
+  const Geometry& g = plan.geometry;
   ASAP_ASSIGN(Windows windows, Windows::open(g, platform));
   const int devices[2] = {attention_device(g, 0, 0), expert_device(g, 0)};
   const uint64_t flags[2] = {AttentionLayout(g).combine.flag(0), ExpertLayout(g).dispatch.flag(0)};
-  std::vector<double> times;
-  const auto run = [&](int me) {
-    const auto port = windows.link().attach(devices[me]);
-    for (uint64_t ping = 1; ping <= kPings; ++ping) {
-      const Instant begin = monotonic_now();
-      if (me == 0) port->put_flag(devices[1], flags[1], ping);
-      for (int spin = 1; load_flag(port->window() + flags[me]) != ping; ++spin) {
-        if (spin % kSpinsPerYield == 0) std::this_thread::yield();
-      }
-      if (me == 1) port->put_flag(devices[0], flags[0], ping);
-      if (me == 0) times.push_back((monotonic_now() - begin).to_millis() / 2);
-    }
+  std::atomic<uint32_t> stops[2] = {0, 0};
+  const std::unique_ptr<Port> ports[2] = {windows.link().attach(devices[0]),
+                                          windows.link().attach(devices[1])};
+  Echo first(*ports[0], flags[0], devices[1], flags[1], stops[0]);
+  Echo second(*ports[1], flags[1], devices[0], flags[0], stops[1]);
+  const auto run = [&](int i, Agent& agent) {
+    Agent* const agents[] = {&agent};
+    RunOptions options;
+    options.spin = !plan.cores_short;
+    run_agents(agents, windows.link().doorbell(devices[i]), stops[i], options);
   };
-  std::thread other(run, 1);
-  run(0);
+  first.send();
+  std::thread other([&] { run(1, second); });
+  run(0, first);
   other.join();
-  return median(std::move(times));
+  return first.latency_ms();
 }
 
 double launch_ms(Team& team, int experts, Clock clock) {
@@ -307,7 +346,9 @@ Result<Calibration> calibrate(const CalibrateOptions& options, const Platform& p
   ASAP_TRY(measure(*rig, options, &out.rows, &p));
   fit(out.rows, &p);
   ASAP_TRY(check_profile(p));
-  ASAP_ASSIGN(p.latency, latency_ms(g, platform));
+  if (options.pause_company) options.pause_company(true);
+  ASAP_ASSIGN(p.latency, latency_ms(rig->plan(), platform));
+  if (options.pause_company) options.pause_company(false);
   ASAP_ASSIGN(p.request, request_ms(*rig, platform, options.clock));
   p.launch = launch_ms(rig->team(), g.local_experts(), options.clock);
   p.skew_async = true;

@@ -9,7 +9,8 @@
 //   launch        starting the threads for gate-up and down of every local expert one by one
 //   request       the scheduler's work for a request; HTTP and tokenizer are not in it
 //   batch         embedding, head and sampling of a batch with one prompt
-//   latency       from a flag's store to its sight by a thread that polls
+//   latency       from a flag's store to its sight by an agent that had nothing to do: where cores
+//                 are short it sleeps, and the store wakes it
 //
 // The reference is T = 1 and the E of the configuration, usually 1.
 #pragma once
@@ -30,6 +31,9 @@ struct CalibrateOptions {
   Clock clock = nullptr;
   std::function<void(int done, int all)> on_load;   // layers; may be null
   std::function<bool(int done, int all)> on_batch;  // false: stop; may be null
+  // What the caller runs beside the measured agents rests (true), for times that need idle cores,
+  // and goes on (false); may be null.
+  std::function<void(bool)> pause_company;
 };
 
 // The steps of a layer, in the order of kStepNames.
