@@ -39,7 +39,11 @@ Status make_private(const fs::path& folder) {
   if (mkdir(folder.c_str(), 0700) == 0) return {};
   struct stat info {};
   if (lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid()) {
-    return {};
+    if (access(folder.c_str(), W_OK | X_OK) == 0) return {};
+    return fail(Code::invalid,
+                "{}: this user may not write to it; chmod u+wx, or name another folder "
+                "with --crash-dir",
+                folder.string());
   }
   return fail(Code::invalid,
               "{} is no folder of this user and cannot be made: name another with --crash-dir",

@@ -117,5 +117,14 @@ TEST_F(CrashReportTest, AFolderOfSomebodyElseIsRefused) {
   EXPECT_NE(refused.error().message.find("--crash-dir"), std::string::npos);
 }
 
+TEST_F(CrashReportTest, AFolderThatCannotBeWrittenIsRefused) {
+  if (geteuid() == 0) GTEST_SKIP() << "root writes everywhere";
+  const fs::path closed = folder_ / "closed";
+  ASSERT_EQ(mkdir(closed.c_str(), 0500), 0);
+  const auto refused = crash_folder(closed);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("--crash-dir"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace asap
