@@ -237,6 +237,7 @@ void AttentionAgent::read_command(Stage& stage) {
   at += sizeof(command);
   const auto read = [&](auto& out, int32_t count) {
     out.resize(sz(count));
+    if (count == 0) return;  // an empty vector may have no address, which memcpy must not get
     std::memcpy(out.data(), at, out.size() * sizeof(out[0]));
     at += out.size() * sizeof(out[0]);
   };
